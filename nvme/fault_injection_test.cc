@@ -1,0 +1,77 @@
+#include "nvme/fault_injection.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include "base/files.h"
+#include "base/log.h"
+#include "base/strings.h"
+#include "gtest/gtest.h"
+#include "nvme/create_io_backend.h"
+#include "nvme/scratch_file.h"
+#include "nvme/testing_support.h"
+
+namespace gantry {
+namespace {
+
+using Kind = IoRequest::Kind;
+using When = FaultyIoBackend::When;
+
+class FaultyIoBackendTest : public testing::Test {
+ protected:
+  FaultyIoBackendTest() {
+    auto file = CreateScratchFile(directory_.path());
+    EXPECT_TRUE(file.ok());
+    file_ = *std::move(file);
+    backend_ = std::make_unique<FaultyIoBackend>(
+        [&](IoSink* sink) {
+          return CreateIoBackend(
+              {.sink = sink, .directory = directory_.path(), .logger = &logger_});
+        },
+        &sink_);
+    EXPECT_TRUE(backend_->status().ok()) << backend_->status().ToString();
+  }
+  absl::Status Run(Kind kind, const AlignedBlock& block) {
+    return Transfer(
+        *backend_, sink_,
+        {.kind = kind, .fd = file_.get(), .offset = 0, .buffer = block.span(), .tag = 42});
+  }
+
+  TemporaryDirectory directory_;
+  MemoryLogger logger_;
+  FileDescriptor file_;
+  WaitingSink sink_;
+  std::unique_ptr<FaultyIoBackend> backend_;
+};
+
+TEST_F(FaultyIoBackendTest, OnlyTheChosenRequestsFail) {
+  AlignedBlock first(4096);
+  first.Fill(1);
+  AlignedBlock second(4096);
+  second.Fill(2);
+  backend_->FailRequest(1, When::kCompletion, ResourceExhausted("injected ENOSPC"));
+  backend_->FailRequest(2, When::kSubmit, Unavailable("injected refusal"));
+  backend_->FailRequest(3, When::kCompletion, DataLoss("injected EIO"));
+  EXPECT_TRUE(Run(Kind::kWrite, first).ok());
+  EXPECT_EQ(Run(Kind::kWrite, second).message(), "injected ENOSPC");
+  EXPECT_EQ(Run(Kind::kWrite, second).message(), "injected refusal");
+  AlignedBlock read(4096);
+  EXPECT_EQ(Run(Kind::kRead, read).message(), "injected EIO");
+  EXPECT_EQ(std::ranges::count(read.span(), FaultyIoBackend::kPoison), 4096);
+  EXPECT_TRUE(Run(Kind::kRead, read).ok());
+  EXPECT_TRUE(std::ranges::equal(read.span(), first.span()));  // the failed write did nothing
+  EXPECT_EQ(backend_->submitted(), 5);
+  EXPECT_EQ(sink_.completions(), 4);
+}
+
+TEST(FaultyIoBackendFactoryTest, FactoryErrorIsKept) {
+  WaitingSink sink;
+  FaultyIoBackend backend(
+      [](IoSink*) -> absl::StatusOr<std::unique_ptr<IoBackend>> { return Unavailable("none"); },
+      &sink);
+  EXPECT_EQ(backend.status().message(), "none");
+}
+
+}  // namespace
+}  // namespace gantry

@@ -1,0 +1,300 @@
+// Run directories against real processes: two runs in one parent, a killed run, bad parents.
+#include "nvme/run_directory.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/strings.h"
+#include "gtest/gtest.h"
+#include "nvme/testing_support.h"
+
+namespace gantry {
+namespace {
+
+bool Contains(const absl::Status& status, std::string_view text) {
+  return FromAbsl(status.message()).find(text) != std::string_view::npos;
+}
+
+mode_t ModeOf(const std::string& path) {
+  struct stat status{};
+  EXPECT_EQ(stat(path.c_str(), &status), 0) << path;
+  return status.st_mode & 07777;
+}
+
+// One byte each way between a test and its child.
+struct Pipe {
+  Pipe() { EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0); }
+  ~Pipe() {
+    close(ends[0]);
+    close(ends[1]);
+  }
+  void Signal() { EXPECT_EQ(write(ends[1], "x", 1), 1); }
+  void Await() {
+    char byte = 0;
+    EXPECT_EQ(read(ends[0], &byte, 1), 1);
+  }
+  int ends[2];
+};
+
+TEST(RunDirectoryTest, IsPrivateAndRemoved) {
+  TemporaryDirectory parent;
+  std::string path;
+  {
+    auto run = RunDirectory::Create(parent.path());
+    ASSERT_TRUE(run.ok()) << run.status().ToString();
+    path = (*run)->path();
+    EXPECT_EQ(path.find(StrCat(parent.path(), "/gantry-", getpid(), "-")), 0u) << path;
+    EXPECT_EQ(ModeOf(path), 0700u);
+    EXPECT_EQ(ModeOf(path + "/lock"), 0600u);
+    std::ifstream lock(path + "/lock");
+    pid_t pid = 0;
+    std::string host;
+    lock >> pid >> host;
+    EXPECT_EQ(pid, getpid());
+    EXPECT_FALSE(host.empty());
+    EXPECT_EQ(ListDirectory(path), std::vector<std::string>{"lock"});
+  }
+  EXPECT_TRUE(ListDirectory(parent.path()).empty());
+}
+
+TEST(RunDirectoryTest, FilesAreUnlinkedAndStayUsable) {
+  TemporaryDirectory parent;
+  auto run = RunDirectory::Create(parent.path());
+  ASSERT_TRUE(run.ok());
+  auto first = (*run)->CreateFile("blocks", 0);
+  auto second = (*run)->CreateFile("blocks", 0);  // the name is free again: another file
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_EQ(ListDirectory((*run)->path()), std::vector<std::string>{"lock"});
+  ASSERT_EQ(pwrite(first->get(), "1", 1, 0), 1);
+  ASSERT_EQ(pwrite(second->get(), "2", 1, 0), 1);
+  ASSERT_TRUE((*run)->Remove().ok());
+  ASSERT_TRUE((*run)->Remove().ok());
+  EXPECT_TRUE(ListDirectory(parent.path()).empty());
+  char byte = 0;
+  ASSERT_EQ(pread(first->get(), &byte, 1, 0), 1);
+  EXPECT_EQ(byte, '1');
+  struct stat status{};
+  ASSERT_EQ(fstat(first->get(), &status), 0);
+  EXPECT_EQ(status.st_mode & 07777, 0600u);
+  EXPECT_EQ(status.st_nlink, 0u);
+}
+
+TEST(RunDirectoryTest, DoesNotFollowOrReplaceWhatIsThere) {
+  TemporaryDirectory parent;
+  auto run = RunDirectory::Create(parent.path());
+  ASSERT_TRUE(run.ok());
+  const std::string victim = parent.path() + "/victim";
+  std::ofstream(victim) << "keep";
+  std::filesystem::create_symlink(victim, (*run)->path() + "/blocks");
+  EXPECT_FALSE((*run)->CreateFile("blocks", 0).ok());
+  std::ifstream file(victim);
+  std::string content;
+  file >> content;
+  EXPECT_EQ(content, "keep");
+}
+
+TEST(RunDirectoryTest, BadParentsSayWhatToDo) {
+  TemporaryDirectory parent;
+  const absl::Status missing = RunDirectory::Create(parent.path() + "/none").status();
+  EXPECT_TRUE(absl::IsNotFound(missing));
+  EXPECT_TRUE(Contains(missing, "create it")) << missing.ToString();
+  const std::string file = parent.path() + "/file";
+  std::ofstream(file) << "x";
+  const absl::Status plain = RunDirectory::Create(file).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(plain));
+  EXPECT_TRUE(Contains(plain, "not a directory")) << plain.ToString();
+  EXPECT_TRUE(Contains(plain, file));
+  EXPECT_TRUE(absl::IsNotFound(RunDirectory::CleanStale(parent.path() + "/none").status()));
+}
+
+// Runs `check` in a child on a private mount; skips with the reason when that is not possible.
+void OnMount(MountOptions options, const std::function<void()>& check) {
+  const int result = RunInChild([&] {
+    const std::string refused = MountPrivately(options);
+    if (!refused.empty()) {
+      std::cout << refused << "\n";
+      return kCannot;
+    }
+    check();
+    return 0;
+  });
+  if (result == kCannot) GTEST_SKIP() << options.type << " cannot be mounted here";
+  EXPECT_EQ(result, 0);
+}
+
+TEST(RunDirectoryTest, ReadOnlyParent) {
+  TemporaryDirectory parent;
+  OnMount({.type = "tmpfs", .path = parent.path(), .data = "size=64k", .read_only = true}, [&] {
+    const absl::Status status = RunDirectory::Create(parent.path()).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
+    EXPECT_TRUE(Contains(status, "read-only file system")) << status.ToString();
+  });
+}
+
+TEST(RunDirectoryTest, FullParent) {
+  TemporaryDirectory parent;
+  // Two inodes: the root and the run's directory, none for the lock.
+  OnMount({.type = "tmpfs", .path = parent.path(), .data = "size=64k,nr_inodes=2"}, [&] {
+    const absl::Status status = RunDirectory::Create(parent.path()).status();
+    EXPECT_TRUE(absl::IsResourceExhausted(status));
+    EXPECT_TRUE(Contains(status, "is full")) << status.ToString();
+    EXPECT_TRUE(ListDirectory(parent.path()).empty());  // nothing half-made stays
+  });
+}
+
+TEST(RunDirectoryTest, UnwritableParent) {
+  TemporaryDirectory parent;
+  ASSERT_EQ(chmod(parent.path().c_str(), 0555), 0);
+  const int result = RunInChild([&] {
+    constexpr uid_t kNobody = 65534;
+    if (geteuid() == 0 && setuid(kNobody) != 0) return kCannot;
+    const absl::Status status = RunDirectory::Create(parent.path()).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
+    EXPECT_TRUE(Contains(status, StrCat("by user ", geteuid()))) << status.ToString();
+    return 0;
+  });
+  if (result == kCannot) GTEST_SKIP() << "running as root without another user";
+  EXPECT_EQ(result, 0);
+}
+
+TEST(RunDirectoryTest, ForkedChildDoesNotRemoveTheParentsRun) {
+  TemporaryDirectory parent;
+  auto run = RunDirectory::Create(parent.path());
+  ASSERT_TRUE(run.ok());
+  EXPECT_EQ(RunInChild([&] {
+              run->reset();
+              return 0;
+            }),
+            0);
+  EXPECT_EQ(ListDirectory((*run)->path()), std::vector<std::string>{"lock"});
+}
+
+TEST(RunDirectoryTest, CleanStaleLeavesTheLivingAndTheForeign) {
+  TemporaryDirectory parent;
+  auto run = RunDirectory::Create(parent.path());
+  ASSERT_TRUE(run.ok());
+  // Looks like ours but is not a run: other names, a file, a symbolic link.
+  std::filesystem::create_directory(parent.path() + "/gantry-notes");
+  std::filesystem::create_directory(parent.path() + "/gantry-12-short");
+  std::ofstream(parent.path() + "/gantry-12-0123456789abcdef") << "x";
+  TemporaryDirectory elsewhere;
+  std::ofstream(elsewhere.path() + "/precious") << "x";
+  std::filesystem::create_symlink(elsewhere.path(), parent.path() + "/gantry-13-0123456789abcdef");
+  // A run that died before it had its lock.
+  const std::string dead = parent.path() + "/gantry-14-0123456789abcdef";
+  std::filesystem::create_directory(dead);
+  const auto removed = RunDirectory::CleanStale(parent.path());
+  ASSERT_TRUE(removed.ok()) << removed.status().ToString();
+  EXPECT_EQ(*removed, std::vector<std::string>{dead});
+  EXPECT_EQ(ListDirectory(parent.path()).size(), 5u);
+  EXPECT_EQ(ListDirectory((*run)->path()), std::vector<std::string>{"lock"});
+  EXPECT_EQ(ListDirectory(elsewhere.path()), std::vector<std::string>{"precious"});
+}
+
+TEST(RunDirectoryTest, KilledRunLeavesOnlyItsLockAndIsCleaned) {
+  TemporaryDirectory parent;
+  Pipe ready;
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    auto run = RunDirectory::Create(parent.path());
+    auto file = (*run)->CreateFile("blocks", 0);
+    const std::string data(1 << 20, 'x');
+    if (write(file->get(), data.data(), data.size()) == 1 << 20) ready.Signal();
+    while (true) pause();
+  }
+  ready.Await();
+  auto alive = RunDirectory::CleanStale(parent.path());
+  ASSERT_TRUE(alive.ok());
+  EXPECT_TRUE(alive->empty());
+  ASSERT_EQ(kill(child, SIGKILL), 0);
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  const std::vector<std::string> left = ListDirectory(parent.path());
+  ASSERT_EQ(left.size(), 1u);
+  const std::string path = parent.path() + "/" + left[0];
+  EXPECT_EQ(ListDirectory(path), std::vector<std::string>{"lock"});
+  auto mine = RunDirectory::Create(parent.path());
+  ASSERT_TRUE(mine.ok());
+  auto removed = RunDirectory::CleanStale(parent.path());
+  ASSERT_TRUE(removed.ok());
+  EXPECT_EQ(*removed, std::vector<std::string>{path});
+  EXPECT_EQ(ListDirectory(parent.path()).size(), 1u);
+  EXPECT_EQ(ListDirectory((*mine)->path()), std::vector<std::string>{"lock"});
+}
+
+// Creates and destroys runs, checking each time that nobody else uses the same directory.
+int CreateRuns(const std::string& parent, int rounds) {
+  for (int i = 0; i < rounds; ++i) {
+    auto run = RunDirectory::Create(parent);
+    if (!run.ok()) {
+      std::cerr << run.status().ToString() << "\n";
+      return 2;
+    }
+    auto file = (*run)->CreateFile("blocks", 0);
+    if (!file.ok()) {
+      std::cerr << file.status().ToString() << "\n";
+      return 3;
+    }
+    const pid_t pid = getpid();
+    pid_t read_back = 0;
+    if (pwrite(file->get(), &pid, sizeof(pid), 0) != sizeof(pid)) return 4;
+    if (pread(file->get(), &read_back, sizeof(read_back), 0) != sizeof(pid)) return 5;
+    if (read_back != pid) return 6;
+    if (ListDirectory((*run)->path()) != std::vector<std::string>{"lock"}) return 7;
+  }
+  return 0;
+}
+
+TEST(RunDirectoryTest, ConcurrentRunsAndCleanersNeverCollide) {
+  TemporaryDirectory parent;
+  constexpr int kRuns = 4;
+  constexpr int kRounds = 50;
+  std::vector<pid_t> children;
+  for (int i = 0; i < kRuns; ++i) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) _exit(CreateRuns(parent.path(), kRounds));
+    children.push_back(child);
+  }
+  size_t removed_alive = 0;
+  for (pid_t child : children) {
+    int status = 0;
+    while (waitpid(child, &status, WNOHANG) == 0) {
+      auto removed = RunDirectory::CleanStale(parent.path());
+      ASSERT_TRUE(removed.ok()) << removed.status().ToString();
+      // A run on its way out may be finished off; one on its way in never (CreateRuns would fail).
+      removed_alive += removed->size();
+    }
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  }
+  EXPECT_LE(removed_alive, static_cast<size_t>(kRuns * kRounds));
+  EXPECT_TRUE(ListDirectory(parent.path()).empty());
+}
+
+TEST(RunDirectoryTest, NothingLeaksDescriptors) {
+  TemporaryDirectory parent;
+  const int64_t before = OpenDescriptors();
+  for (int i = 0; i < 200; ++i) {
+    auto run = RunDirectory::Create(parent.path());
+    ASSERT_TRUE(run.ok());
+    ASSERT_TRUE((*run)->CreateFile("blocks", 0).ok());
+    ASSERT_TRUE(RunDirectory::CleanStale(parent.path()).ok());
+  }
+  EXPECT_EQ(OpenDescriptors(), before);
+  EXPECT_TRUE(ListDirectory(parent.path()).empty());
+}
+
+}  // namespace
+}  // namespace gantry
