@@ -1,0 +1,63 @@
+// What every Device must do, as one parameterised suite. A backend's test links
+// //device/testing:device_conformance and instantiates it:
+//
+//   INSTANTIATE_TEST_SUITE_P(Host, DeviceConformanceTest, ::testing::Values(DeviceUnderTest{...}),
+//                            DeviceUnderTestName);
+//
+// The suite touches device memory through copy lanes only, never with a pointer, so that it serves
+// devices whose memory the host cannot read.
+#ifndef GANTRY_DEVICE_TESTING_DEVICE_CONFORMANCE_H_
+#define GANTRY_DEVICE_TESTING_DEVICE_CONFORMANCE_H_
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/bytes.h"
+#include "device/device.h"
+#include "device/testing/recording_sink.h"
+
+namespace gantry {
+
+struct DeviceUnderTest {
+  std::string name;  // letters and digits
+  std::function<std::unique_ptr<Device>()> create;
+  Bytes slot_bytes;
+};
+std::string DeviceUnderTestName(const ::testing::TestParamInfo<DeviceUnderTest>& info);
+
+class DeviceConformanceTest : public ::testing::TestWithParam<DeviceUnderTest> {
+ protected:
+  void SetUp() override;
+
+  std::unique_ptr<Slab> MakeSlab(MemoryKind kind, int64_t slots);
+  std::unique_ptr<AddressSpace> MakeSpace(Slab* slab, int64_t pages);
+  // Fills the slot-sized device range at `address` with the pattern of `value`, through host
+  // memory.
+  void Fill(std::byte* address, uint64_t value);
+  // Whether the range holds the pattern of `value` in every word.
+  bool Holds(const std::byte* address, uint64_t value);
+
+  Bytes slot_bytes() const { return GetParam().slot_bytes; }
+  std::byte* Page(const AddressSpace& space, int64_t page) const {
+    return space.base() + page * slot_bytes().count();
+  }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Slab> staging_;  // one slot of host memory
+  RecordingSink up_sink_{nullptr};
+  RecordingSink down_sink_{nullptr};
+  std::unique_ptr<CopyLane> up_;
+  std::unique_ptr<CopyLane> down_;
+
+ private:
+  void Copy(CopyLane& lane, RecordingSink& sink, const CopyRequest& request);
+};
+
+}  // namespace gantry
+
+#endif  // GANTRY_DEVICE_TESTING_DEVICE_CONFORMANCE_H_
