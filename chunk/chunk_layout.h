@@ -1,0 +1,158 @@
+// Where every tensor lies: a pure function from tensors to element ranges.
+//
+// Tensors of one group (same dtype, trainability and data-parallel degree) lie one behind the other
+// in registration order, each start aligned to 64 elements, in one contiguous space that is cut
+// into chunks of equal size. Tensors cross chunk borders, so the only padding is alignment and the
+// tail that fills a group up to a multiple of its degree. Offsets do not depend on the chunk size.
+// Groups follow each other in the order of their first tensor.
+//
+// Each state kind of a group (parameter, gradient, master, momentum, variance) uses the same
+// offsets, counted in elements. f32 parameters are their own master.
+//
+// A layout is immutable, so any thread may read it. It owns all that it returns views of.
+#ifndef GANTRY_CHUNK_CHUNK_LAYOUT_H_
+#define GANTRY_CHUNK_CHUNK_LAYOUT_H_
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "base/bytes.h"
+#include "base/dtype.h"
+#include "base/ids.h"
+#include "chunk/block.h"
+
+namespace gantry {
+
+enum class Trainability { kTrainable, kFrozen };
+
+struct TensorSpec {
+  std::string name;
+  std::vector<int64_t> shape;  // every extent >= 1; empty = scalar (one element)
+  DType dtype;
+  Trainability trainability = Trainability::kTrainable;
+  int64_t data_parallel_degree = 1;
+};
+
+inline constexpr int64_t kTensorAlignmentElements = 64;
+// Chunks are multiples of this: two global-norm segments of 16384, so that a segment crosses neither
+// a chunk border nor the border between the two slots of a 4-byte block.
+inline constexpr int64_t kChunkGranularityElements = 32768;
+
+// Limits that keep every count of bytes and blocks far from overflow.
+inline constexpr int64_t kModelElementsMax = int64_t{1} << 58;
+inline constexpr int64_t kChunkElementsMax = int64_t{1} << 40;
+inline constexpr int64_t kChunkCountMax = int64_t{1} << 24;
+
+// A group before it is cut into chunks: what chunk_size.h chooses the chunk size from.
+struct GroupExtent {
+  DType dtype;
+  Trainability trainability;
+  int64_t data_parallel_degree;
+  int64_t elements;       // end of the last tensor: with alignment, without the tail
+  int64_t used_elements;  // sum over tensors
+  int64_t largest_tensor_elements;
+};
+// The groups that ChunkLayout::Create makes of these tensors, in its order. Errors: as Create.
+absl::StatusOr<std::vector<GroupExtent>> MeasureGroups(std::span<const TensorSpec> tensors);
+
+// One tensor's place.
+struct TensorPlacement {
+  int64_t group;
+  int64_t offset;    // elements from the start of the group's space
+  int64_t elements;  // product of the shape
+};
+
+// The part of a tensor that lies in one chunk; all in elements.
+struct TensorSlice {
+  TensorId tensor;
+  int64_t chunk_begin;   // offset inside the chunk
+  int64_t tensor_begin;  // offset inside the tensor
+  int64_t elements;
+};
+
+struct ChunkGroup {
+  DType dtype;
+  Trainability trainability;
+  int64_t data_parallel_degree;
+  ChunkId first_chunk;    // chunks of a group are consecutive
+  int64_t chunk_count;    // a multiple of data_parallel_degree
+  int64_t used_elements;  // sum over tensors, without padding
+};
+
+class ChunkLayout {
+ public:
+  struct Options {
+    int64_t chunk_elements;  // a positive multiple of kChunkGranularityElements
+    DType gradient_dtype;    // kBF16 or kF32; f32 parameters always have f32 gradients
+  };
+  // `aliases` maps further names (first) to tensors (second: a name or an earlier alias); tied
+  // weights are one tensor with two names. No tensors make a layout without chunks.
+  // Errors: kInvalidArgument for an empty or duplicate name, an extent below 1, more elements or
+  // chunks than the limits above, a degree outside [1, kChunkCountMax], a bad chunk size, an f16
+  // gradient or an alias to an unknown name.
+  static absl::StatusOr<ChunkLayout> Create(
+      std::vector<TensorSpec> tensors,
+      const std::vector<std::pair<std::string, std::string>>& aliases, Options options);
+
+  int64_t chunk_elements() const { return options_.chunk_elements; }
+  // One slot = chunk_elements x 2 bytes; blocks of 4-byte elements take two.
+  Bytes slot_bytes() const { return Bytes(options_.chunk_elements * 2); }
+  int64_t chunk_count() const { return static_cast<int64_t>(group_of_chunk_.size()); }
+  int64_t tensor_count() const { return static_cast<int64_t>(tensors_.size()); }
+
+  const TensorSpec& tensor(TensorId id) const { return tensors_[static_cast<size_t>(id.value())]; }
+  const TensorPlacement& placement(TensorId id) const {
+    return placements_[static_cast<size_t>(id.value())];
+  }
+  // By name or alias. Errors: kNotFound with the nearest name.
+  absl::StatusOr<TensorId> Find(std::string_view name) const;
+
+  std::span<const ChunkGroup> groups() const { return groups_; }
+  const ChunkGroup& group_of(ChunkId chunk) const;
+  // The index of the chunk inside its group's space.
+  int64_t index_in_group(ChunkId chunk) const;
+  // First and last (inclusive) chunk that hold elements of the tensor.
+  struct ChunkRange {
+    ChunkId first;
+    ChunkId last;
+  };
+  ChunkRange ChunksOf(TensorId id) const;
+  // The slices that lie in a chunk, in order of offset. Empty only for the chunks that fill a group
+  // up to a multiple of its data-parallel degree.
+  std::span<const TensorSlice> SlicesIn(ChunkId chunk) const;
+
+  // Whether the chunk has blocks of this kind (frozen chunks: parameter only; f32: no master).
+  bool HasBlock(BlockId block) const;
+  DType dtype_of(BlockId block) const;        // element type of the block. REQUIRES: HasBlock
+  int64_t slots_of(BlockId block) const;      // 1 or 2. REQUIRES: HasBlock
+  int64_t total_slots(StateKind kind) const;  // over all chunks
+
+  // (allocated - used) / allocated, in elements of the parameter space of all groups; 0 when empty.
+  double padding_fraction() const;
+  int64_t used_elements() const;
+
+ private:
+  ChunkLayout() = default;
+  absl::Status AddNames(const std::vector<std::pair<std::string, std::string>>& aliases);
+  absl::Status AddChunks(std::span<const GroupExtent> extents);
+  void CutTensors();
+
+  Options options_{};
+  std::vector<TensorSpec> tensors_;
+  std::vector<TensorPlacement> placements_;
+  std::vector<ChunkGroup> groups_;
+  std::vector<int32_t> group_of_chunk_;
+  std::vector<TensorSlice> slices_;   // all chunks' slices, concatenated
+  std::vector<int64_t> first_slice_;  // chunk -> index into slices_, one past the end last
+  absl::flat_hash_map<std::string, int64_t> by_name_;
+};
+
+}  // namespace gantry
+
+#endif  // GANTRY_CHUNK_CHUNK_LAYOUT_H_
