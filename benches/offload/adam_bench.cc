@@ -1,0 +1,232 @@
+// Host AdamW against the memory bound, per instruction set and team size.
+//
+// The bound is an in-place read-modify-write kernel that moves the same 28 bytes an element over
+// the same arrays with next to no arithmetic: AdamW never streams, so STREAM's figures are no
+// ceiling. Each iteration times both in turn, since the machine's bandwidth drifts; read
+// `of_bound`, the ratio, and not the absolute figures. Arrays are 256 MiB in all, several times a
+// last-level cache, on 2 MiB pages, touched beforehand, and start at different offsets in their 4
+// KiB pages: equal offsets would alias in the store buffer.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "benches/offload/adam_bench.cc"
+#include <hwy/foreach_target.h>  // includes this file again, once per target
+#include <hwy/highway.h>
+
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "offload/elements_simd-inl.h"
+#include "offload/hybrid_adam.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace gantry {
+namespace HWY_NAMESPACE {
+
+// Reads the slice's bf16 gradient and writes `parameter`. REQUIRES: end - begin a multiple of 16.
+void ReadModifyWrite(const AdamWSlice& slice, BFloat16* parameter, int64_t begin, int64_t end) {
+  const hn::CappedTag<float, 16> d;
+  const auto* gradient = static_cast<const BFloat16*>(slice.gradient.data);
+  for (int64_t i = begin; i < end; i += static_cast<int64_t>(hn::Lanes(d))) {
+    const auto g = LoadElements(d, gradient + i);
+    const auto p = hn::Add(hn::LoadU(d, slice.master.data() + i), g);
+    hn::StoreU(p, d, slice.master.data() + i);
+    hn::StoreU(hn::Add(hn::LoadU(d, slice.momentum.data() + i), g), d, slice.momentum.data() + i);
+    hn::StoreU(hn::Add(hn::LoadU(d, slice.variance.data() + i), g), d, slice.variance.data() + i);
+    StoreElements(d, p, parameter + i);
+  }
+}
+
+// NOLINTNEXTLINE(google-readability-namespace-comments)
+}  // namespace HWY_NAMESPACE
+}  // namespace gantry
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/parallel_for.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "benchmark/benchmark.h"
+#include "offload/dispatch_targets.h"
+#include "offload/elements.h"
+#include "offload/gradient_norm.h"
+
+namespace gantry {
+namespace {
+
+HWY_EXPORT(ReadModifyWrite);
+
+constexpr int64_t kElements = int64_t{16} << 20;
+constexpr int64_t kBytesPerElement = 28;
+constexpr int64_t kTaskElements = int64_t{32} * 1024;
+constexpr AdamWHyper kHyper = {.learning_rate = 1e-4,
+                               .beta1 = 0.9,
+                               .beta2 = 0.999,
+                               .epsilon = 1e-8,
+                               .weight_decay = 0.01,
+                               .step = 10};
+
+// Owns the arrays of one slice in one anonymous mapping.
+class Arrays {
+ public:
+  // Errors: kResourceExhausted and others from mmap.
+  static absl::StatusOr<std::unique_ptr<Arrays>> Create() {
+    void* base =
+        mmap(nullptr, kMappedBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED) return ErrnoStatus(errno, "mmap of the benchmark's arrays");
+    // Only advice: without huge pages the figures are lower, not wrong.
+    static_cast<void>(madvise(base, kMappedBytes, MADV_HUGEPAGE));
+    return std::unique_ptr<Arrays>(new Arrays(static_cast<std::byte*>(base)));
+  }
+  ~Arrays() { munmap(base_, kMappedBytes); }
+  Arrays(const Arrays&) = delete;
+  Arrays& operator=(const Arrays&) = delete;
+
+  // Sets every element, so that each run starts from the same touched memory.
+  void Fill() {
+    const AdamWSlice slice = Slice();
+    const BFloat16 gradient(0.01f);
+    auto* gradients = static_cast<BFloat16*>(Array(3));
+    BFloat16* const parameters = Parameters();
+    for (int64_t i = 0; i < kElements; ++i) {
+      slice.master[i] = 0.5f;
+      slice.momentum[i] = 1e-3f;
+      slice.variance[i] = 1e-5f;
+      gradients[i] = gradient;
+      parameters[i] = BFloat16();
+    }
+  }
+
+  AdamWSlice Slice() {
+    return {.master = Floats(0),
+            .momentum = Floats(1),
+            .variance = Floats(2),
+            .gradient = {.data = Array(3), .dtype = DType::kBF16},
+            .parameter = Elements{.data = Parameters(), .dtype = DType::kBF16}};
+  }
+  BFloat16* Parameters() { return static_cast<BFloat16*>(Array(4)); }
+
+ private:
+  static constexpr int64_t kSlotBytes = kElements * 4 + (int64_t{2} << 20);
+  static constexpr int64_t kMappedBytes = 5 * kSlotBytes;
+  static constexpr int64_t kStaggerBytes = 832;  // a fifth of 4 KiB, in whole cache lines
+
+  explicit Arrays(std::byte* base) : base_(base) {}
+  void* Array(int64_t index) { return base_ + index * (kSlotBytes + kStaggerBytes); }
+  std::span<float> Floats(int64_t index) {
+    return {static_cast<float*>(Array(index)), static_cast<size_t>(kElements)};
+  }
+
+  std::byte* base_;
+};
+
+// Time and traffic of one of the two kernels.
+struct Meter {
+  Nanoseconds spent = 0;
+
+  template <typename Work>
+  Nanoseconds Time(Work&& work) {
+    const MonotonicClock clock;
+    const Nanoseconds begin = clock.Now();
+    work();
+    const Nanoseconds taken = clock.Now() - begin;
+    spent += taken;
+    return taken;
+  }
+  // Bytes per nanosecond are GB/s.
+  double GigabytesPerSecond(int64_t bytes) const {
+    return static_cast<double>(bytes) / static_cast<double>(spent);
+  }
+};
+
+void BenchAdamW(benchmark::State& state, Arrays& arrays, ThreadTeam& team, int64_t target) {
+  const ScopedDispatchTarget scope(target);
+  arrays.Fill();
+  const AdamWSlice slice = arrays.Slice();
+  Meter adam;
+  Meter bound;
+  for (auto _ : state) {
+    bound.Time([&] {
+      team.For({.count = kElements, .grain = kTaskElements}, [&](int64_t begin, int64_t end) {
+        HWY_DYNAMIC_DISPATCH(ReadModifyWrite)(slice, arrays.Parameters(), begin, end);
+      });
+    });
+    const Nanoseconds taken = adam.Time([&] { AdamW(slice, kHyper, 1.0f, &team); });
+    state.SetIterationTime(static_cast<double>(taken) * 1e-9);
+  }
+  const int64_t bytes = state.iterations() * kElements * kBytesPerElement;
+  state.counters["adamw_GBps"] = adam.GigabytesPerSecond(bytes);
+  state.counters["bound_GBps"] = bound.GigabytesPerSecond(bytes);
+  state.counters["of_bound"] = static_cast<double>(bound.spent) / static_cast<double>(adam.spent);
+  state.SetItemsProcessed(state.iterations() * kElements);
+}
+
+// Reads the 2 bytes of each gradient, once from memory.
+void BenchSumSquares(benchmark::State& state, Arrays& arrays, ThreadTeam& team, int64_t target) {
+  const ScopedDispatchTarget scope(target);
+  arrays.Fill();
+  const ConstElements gradient = arrays.Slice().gradient;
+  std::vector<double> partials(SegmentCount(kElements));
+  for (auto _ : state) {
+    GANTRY_CHECK(SegmentSumSquares(gradient, kElements, partials, &team));
+    benchmark::DoNotOptimize(partials.data());
+  }
+  state.SetBytesProcessed(state.iterations() * kElements * 2);
+}
+
+absl::Status RunAll() {
+  GANTRY_ASSIGN_OR_RETURN(const auto arrays, Arrays::Create());
+  std::vector<std::unique_ptr<ThreadTeam>> teams;
+  const int processors = static_cast<int>(std::thread::hardware_concurrency());
+  for (const int threads : std::set<int>{1, processors}) {
+    GANTRY_ASSIGN_OR_RETURN(auto team, ThreadTeam::Create({.threads = threads}));
+    teams.push_back(std::move(team));
+  }
+  for (const auto& team : teams) {
+    for (const int64_t target : DispatchTargets()) {
+      const std::string suffix =
+          StrCat("/bf16/", DispatchTargetName(target), "/threads:", team->threads());
+      benchmark::RegisterBenchmark(("AdamW" + suffix).c_str(), BenchAdamW, std::ref(*arrays),
+                                   std::ref(*team), target)
+          ->UseManualTime()
+          ->Unit(benchmark::kMillisecond);
+      benchmark::RegisterBenchmark(("SegmentSumSquares" + suffix).c_str(), BenchSumSquares,
+                                   std::ref(*arrays), std::ref(*team), target)
+          ->UseRealTime()
+          ->Unit(benchmark::kMillisecond);
+    }
+  }
+  benchmark::RunSpecifiedBenchmarks();
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace gantry
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  const absl::Status status = gantry::RunAll();
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "adam_bench: %s\n", status.ToString().c_str());
+  return 1;
+}
+
+#endif  // HWY_ONCE
