@@ -1,0 +1,352 @@
+#include "gemini/block_mover.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+
+namespace gantry {
+
+BlockMover::BlockMover(const Options& options)
+    : manager_(*options.manager),
+      transfers_(*options.transfers),
+      file_(options.file),
+      order_(options.order) {
+  const auto blocks = static_cast<size_t>(manager_.block_count());
+  keys_.assign(blocks, 0);
+  for (int tier = 0; tier < 2; ++tier) {
+    rank_[static_cast<size_t>(tier)].assign(blocks, kUnwanted);
+    residency_[static_cast<size_t>(tier)].assign(blocks, Residency::kFloating);
+  }
+}
+
+void BlockMover::SetResidency(BlockIndex block, Tier tier, Residency residency) {
+  residency_[static_cast<size_t>(tier)][static_cast<size_t>(block)] = residency;
+}
+
+void BlockMover::SetWants(WantPriority priority, std::vector<Want> wants) {
+  std::vector<Want>& current = wants_[static_cast<size_t>(priority)];
+  for (const Want& want : current) {
+    rank_[0][static_cast<size_t>(want.block)] = kUnwanted;
+    rank_[1][static_cast<size_t>(want.block)] = kUnwanted;
+  }
+  current = std::move(wants);
+  // Lists may name the same block, so ranks are set anew for all of them, least urgent first.
+  for (int p = kWantPriorityCount; p-- > 0;) {
+    const std::vector<Want>& list = wants_[static_cast<size_t>(p)];
+    for (size_t i = list.size(); i-- > 0;) {
+      const Rank rank = (p << 20) + static_cast<Rank>(i);
+      rank_[static_cast<size_t>(list[i].tier)][static_cast<size_t>(list[i].block)] = rank;
+      // On the way to the device the host copy is wanted as much.
+      if (list[i].tier == Tier::kDevice) rank_[1][static_cast<size_t>(list[i].block)] = rank;
+    }
+  }
+}
+
+absl::StatusOr<int64_t> BlockMover::Pump() {
+  progress_ = 0;
+  claimed_ = {0, 0};
+  if (activation_need_ > 0) {
+    const Want room{.block = -1, .tier = Tier::kDevice, .source = Want::Source::kNothing};
+    GANTRY_ASSIGN_OR_RETURN(const bool there, MakeRoom(Tier::kDevice, activation_need_, room, -1));
+    // The compute thread takes the slots itself, after this.
+    if (there) claimed_[static_cast<size_t>(Tier::kDevice)] += activation_need_;
+  }
+  GANTRY_RETURN_IF_ERROR(AdvanceDrains());
+  for (int p = 0; p < kWantPriorityCount; ++p) {
+    const std::vector<Want>& list = wants_[static_cast<size_t>(p)];
+    for (size_t i = 0; i < list.size(); ++i) {
+      GANTRY_RETURN_IF_ERROR(Advance(list[i], (p << 20) + static_cast<Rank>(i)));
+    }
+  }
+  return progress_;
+}
+
+absl::Status BlockMover::Advance(const Want& want, Rank rank) {
+  BlockCopy& target = manager_.copy(want.block, want.tier);
+  if (target.phase == CopyPhase::kFilling) return absl::OkStatus();
+  if (target.phase == CopyPhase::kValid) {
+    CancelEviction(want.block, want.tier);
+    return absl::OkStatus();
+  }
+  const BlockRecord& record = manager_.block(want.block);
+  const bool device_from_host = want.tier == Tier::kDevice && !manager_.unified();
+  if (want.source == Want::Source::kNothing || record.content == BlockContent::kZero) {
+    if (device_from_host && want.source != Want::Source::kNothing) {
+      // Zeros are made on the host and copied up like any other content.
+      if (manager_.copy(want.block, Tier::kHost).phase == CopyPhase::kAbsent) {
+        return Materialise({.block = want.block, .tier = Tier::kHost}, rank);
+      }
+    } else {
+      return Materialise(want, rank);
+    }
+  }
+  const Tier neighbour = want.tier == Tier::kDevice ? Tier::kHost : Tier::kDevice;
+  const BlockCopy& near = manager_.copy(want.block, neighbour);
+  if (!manager_.unified() && near.phase == CopyPhase::kFilling) return absl::OkStatus();
+  const bool from_near = !manager_.unified() && near.phase == CopyPhase::kValid;
+  if (from_near && near.writers > 0) return absl::OkStatus();  // its next version is being made
+  if (!from_near && device_from_host) {
+    // A file's bytes reach a discrete device through a host slot.
+    return Advance({.block = want.block, .tier = Tier::kHost, .need_time = want.need_time}, rank);
+  }
+  GANTRY_CHECK(from_near || record.file_valid)
+      << "wanted on " << want.tier << " but nowhere valid: " << manager_.Describe(want.block);
+  GANTRY_ASSIGN_OR_RETURN(const bool room, MakeRoom(want.tier, record.slots, want, rank));
+  if (!room) return absl::OkStatus();
+  // Making room may have moved the source itself.
+  if (from_near && manager_.copy(want.block, neighbour).phase != CopyPhase::kValid) {
+    return absl::OkStatus();
+  }
+  return StartMove(want.block, from_near ? neighbour : Tier::kFile, want.tier);
+}
+
+// Gives the block slots without a transfer: undefined bytes for a caller that overwrites them, or
+// the zeros that the block logically holds.
+absl::Status BlockMover::Materialise(const Want& want, Rank rank) {
+  const BlockRecord& record = manager_.block(want.block);
+  GANTRY_ASSIGN_OR_RETURN(const bool room, MakeRoom(want.tier, record.slots, want, rank));
+  if (!room) return absl::OkStatus();
+  GANTRY_CHECK(manager_.TryBeginFill(want.block, want.tier)) << manager_.Describe(want.block);
+  if (want.source == Want::Source::kContent) {
+    const auto bytes = static_cast<size_t>(manager_.layout().slot_bytes().count());
+    for (int part = 0; part < record.slots; ++part) {
+      std::memset(manager_.Part(want.block, want.tier, part), 0, bytes);
+    }
+  }
+  ++progress_;
+  return manager_.CompleteFill(want.block, want.tier);
+}
+
+absl::StatusOr<bool> BlockMover::MakeRoom(Tier tier, int64_t slots, const Want& want, Rank rank) {
+  const auto t = static_cast<size_t>(tier);
+  while (manager_.pool(tier).free_slots() + incoming_[t] - claimed_[t] < slots) {
+    const BlockIndex victim = PickVictim(tier, want, rank);
+    if (victim < 0) break;
+    GANTRY_ASSIGN_OR_RETURN(const bool started, StartEviction(victim, tier));
+    if (!started) break;
+    ++progress_;
+  }
+  const int64_t free = manager_.pool(tier).free_slots();
+  const bool reachable = free + incoming_[t] - claimed_[t] >= slots;
+  // A want that must wait keeps its claim, so that a less urgent one does not take its slots.
+  const bool now = reachable && free - claimed_[t] >= slots;
+  if (!now) claimed_[t] += std::min(slots, std::max<int64_t>(free + incoming_[t] - claimed_[t], 0));
+  return now;
+}
+
+bool BlockMover::MayLeave(BlockIndex block, Tier tier, const Want& want, Rank rank) const {
+  const BlockCopy& c = manager_.copy(block, tier);
+  if (!c.idle() || c.evicting || block == want.block) return false;
+  if (rank_[static_cast<size_t>(tier)][static_cast<size_t>(block)] <= rank) return false;
+  if (file_ == nullptr && WritesToFile(tier) && !manager_.HasOtherCopy(block, tier)) return false;
+  const bool prefetch = rank >= (static_cast<Rank>(WantPriority::kPrefetch) << 20);
+  if (!prefetch) return true;
+  if (residency_[static_cast<size_t>(tier)][static_cast<size_t>(block)] == Residency::kPinned) {
+    return false;
+  }
+  // A prefetch must not push out what is needed sooner than itself.
+  return order_ == EvictionOrder::kLeastRecentlyUsed || key(block) > want.need_time;
+}
+
+BlockIndex BlockMover::PickVictim(Tier tier, const Want& want, Rank rank) const {
+  BlockIndex best = -1;
+  // Lexicographic: copies that the device has too, then transient, floating, pinned; then the key.
+  std::pair<int, int64_t> best_score{-1, 0};
+  for (BlockIndex block = 0; block < manager_.block_count(); ++block) {
+    if (manager_.copy(block, tier).phase != CopyPhase::kValid) continue;
+    if (!MayLeave(block, tier, want, rank)) continue;
+    int group = 1;
+    switch (residency_[static_cast<size_t>(tier)][static_cast<size_t>(block)]) {
+      case Residency::kTransient:
+        group = 2;
+        break;
+      case Residency::kFloating:
+        group = 1;
+        break;
+      case Residency::kPinned:
+        group = 0;
+        break;
+    }
+    const bool redundant =
+        tier == Tier::kHost && manager_.copy(block, Tier::kDevice).phase == CopyPhase::kValid;
+    const std::pair<int, int64_t> score{redundant ? 3 : group, key(block)};
+    if (best < 0 || score > best_score) {
+      best = block;
+      best_score = score;
+    }
+  }
+  return best;
+}
+
+absl::Status BlockMover::Evict(BlockIndex block, Tier tier) {
+  const BlockCopy& c = manager_.copy(block, tier);
+  if (!c.idle() || c.evicting) return absl::OkStatus();
+  if (file_ == nullptr && WritesToFile(tier) && !manager_.HasOtherCopy(block, tier)) {
+    return absl::OkStatus();
+  }
+  return StartEviction(block, tier).status();
+}
+
+void BlockMover::CancelEviction(BlockIndex block, Tier tier) {
+  BlockCopy& c = manager_.copy(block, tier);
+  if (!c.evicting) return;
+  c.evicting = false;
+  incoming_[static_cast<size_t>(tier)] -= manager_.block(block).slots;
+  if (tier == Tier::kDevice) std::erase(drains_, block);
+}
+
+// Returns whether the copy left or is on its way.
+absl::StatusOr<bool> BlockMover::StartEviction(BlockIndex block, Tier tier) {
+  if (manager_.HasOtherCopy(block, tier)) {
+    ++counters_.evictions[static_cast<size_t>(tier)];
+    GANTRY_RETURN_IF_ERROR(manager_.Drop(block, tier));
+    return true;
+  }
+  BlockCopy& c = manager_.copy(block, tier);
+  c.evicting = true;
+  incoming_[static_cast<size_t>(tier)] += manager_.block(block).slots;
+  ++counters_.write_downs[static_cast<size_t>(tier)];
+  if (WritesToFile(tier)) {
+    GANTRY_RETURN_IF_ERROR(TakeExtents(block));
+    GANTRY_RETURN_IF_ERROR(StartMove(block, tier, Tier::kFile));
+  } else {
+    drains_.push_back(block);
+    GANTRY_RETURN_IF_ERROR(AdvanceDrains());
+  }
+  return true;
+}
+
+absl::Status BlockMover::AdvanceDrains() {
+  for (size_t i = 0; i < drains_.size();) {
+    const BlockIndex block = drains_[i];
+    const CopyPhase host = manager_.copy(block, Tier::kHost).phase;
+    if (host != CopyPhase::kAbsent) {
+      // Somebody wanted it on the host anyway; that transfer's end finishes the eviction.
+      drains_.erase(drains_.begin() + static_cast<std::ptrdiff_t>(i));
+      if (host == CopyPhase::kValid) {
+        GANTRY_RETURN_IF_ERROR(FinishEviction(block, Tier::kDevice));
+      }
+      continue;
+    }
+    const Want want{.block = block, .tier = Tier::kHost};
+    GANTRY_ASSIGN_OR_RETURN(const bool room,
+                            MakeRoom(Tier::kHost, manager_.block(block).slots, want, -1));
+    if (!room) {
+      ++i;
+      continue;
+    }
+    drains_.erase(drains_.begin() + static_cast<std::ptrdiff_t>(i));
+    GANTRY_RETURN_IF_ERROR(StartMove(block, Tier::kDevice, Tier::kHost));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BlockMover::TakeExtents(BlockIndex block) {
+  BlockRecord& record = manager_.block(block);
+  for (int part = 0; part < record.slots; ++part) {
+    if (record.extents[static_cast<size_t>(part)] >= 0) continue;
+    GANTRY_ASSIGN_OR_RETURN(const ExtentId extent, file_->AllocateExtent());
+    record.extents[static_cast<size_t>(part)] = extent.value();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BlockMover::StartMove(BlockIndex block, Tier from, Tier to) {
+  BlockRecord& record = manager_.block(block);
+  ++progress_;
+  if (to != Tier::kFile) {
+    GANTRY_CHECK(manager_.TryBeginFill(block, to)) << manager_.Describe(block);
+  }
+  if (from != Tier::kFile) {
+    BlockCopy& source = manager_.copy(block, from);
+    GANTRY_CHECK_EQ(source.writers, 0) << manager_.Describe(block);
+    ++source.readers;
+  }
+  TransferTicket ticket(-1);
+  if (from == Tier::kFile || to == Tier::kFile) {
+    std::vector<FilePart> parts;
+    const Tier memory = from == Tier::kFile ? to : from;
+    for (int part = 0; part < record.slots; ++part) {
+      parts.push_back({ExtentId(record.extents[static_cast<size_t>(part)]),
+                       manager_.Part(block, memory, part)});
+    }
+    ticket = from == Tier::kFile ? transfers_.ReadFile(parts) : transfers_.WriteFile(parts);
+  } else {
+    std::vector<CopyPart> parts;
+    for (int part = 0; part < record.slots; ++part) {
+      parts.push_back({manager_.Part(block, to, part), manager_.Part(block, from, part)});
+    }
+    ticket = transfers_.Copy(
+        to == Tier::kDevice ? CopyDirection::kHostToDevice : CopyDirection::kDeviceToHost, parts);
+  }
+  moves_.emplace(ticket.value(), Move{block, from, to});
+  return absl::OkStatus();
+}
+
+absl::Status BlockMover::OnCompletion(const TransferCompletion& completion) {
+  const auto found = moves_.find(completion.ticket.value());
+  GANTRY_CHECK(found != moves_.end()) << completion.ticket;
+  const Move move = found->second;
+  moves_.erase(found);
+  if (move.from != Tier::kFile) --manager_.copy(move.block, move.from).readers;
+  if (!completion.status.ok()) {
+    if (move.to != Tier::kFile) manager_.AbandonFill(move.block, move.to);
+    return absl::Status(
+        completion.status.code(),
+        ToAbsl(StrCat("moving ", manager_.IdOf(move.block), " from ", move.from, " to ", move.to,
+                      ": ", FromAbsl(completion.status.message()))));
+  }
+  if (move.to == Tier::kFile) {
+    manager_.block(move.block).file_valid = true;
+  } else {
+    GANTRY_RETURN_IF_ERROR(manager_.CompleteFill(move.block, move.to));
+  }
+  return move.from == Tier::kFile ? absl::OkStatus() : FinishEviction(move.block, move.from);
+}
+
+bool BlockMover::Writable(BlockIndex block, Tier tier) const {
+  const Tier other = tier == Tier::kDevice ? Tier::kHost : Tier::kDevice;
+  const BlockCopy& c = manager_.copy(block, tier);
+  const BlockCopy& o = manager_.copy(block, other);
+  return c.phase == CopyPhase::kValid && c.readers == 0 && o.readers == 0 && o.pins == 0 &&
+         o.phase != CopyPhase::kFilling;
+}
+
+absl::Status BlockMover::BeginWrite(BlockIndex block, Tier tier) {
+  GANTRY_CHECK(Writable(block, tier)) << manager_.Describe(block);
+  CancelEviction(block, Tier::kDevice);
+  CancelEviction(block, Tier::kHost);
+  GANTRY_RETURN_IF_ERROR(manager_.KeepOnly(block, tier));
+  BlockCopy& copy = manager_.copy(block, tier);
+  ++copy.pins;
+  ++copy.writers;
+  return absl::OkStatus();
+}
+
+void BlockMover::EndWrite(BlockIndex block, Tier tier) {
+  BlockCopy& copy = manager_.copy(block, tier);
+  GANTRY_CHECK(copy.pins > 0 && copy.writers > 0) << manager_.Describe(block);
+  --copy.pins;
+  --copy.writers;
+}
+
+absl::Status BlockMover::Forget(BlockIndex block) {
+  CancelEviction(block, Tier::kDevice);
+  CancelEviction(block, Tier::kHost);
+  return manager_.Forget(block);
+}
+
+// Drops a copy whose write-down is complete, unless the eviction was called off meanwhile.
+absl::Status BlockMover::FinishEviction(BlockIndex block, Tier tier) {
+  BlockCopy& c = manager_.copy(block, tier);
+  if (!c.evicting || !c.idle()) return absl::OkStatus();
+  CancelEviction(block, tier);
+  ++counters_.evictions[static_cast<size_t>(tier)];
+  return manager_.Drop(block, tier);
+}
+
+}  // namespace gantry

@@ -1,0 +1,137 @@
+// Brings blocks to the tiers where they are wanted and makes room for them: the reactive core of
+// the engine. Callers state wants, in three priorities; Pump starts every transfer that can start
+// now; OnCompletion finishes transfers. Between calls the mover is data.
+//
+// Room is made by eviction: the block whose next use is furthest (or whose last use is oldest) and
+// which nobody of higher priority wants leaves first. A copy that exists elsewhere too is dropped
+// at once; a last copy is written to the next tier first, and its slots count as "incoming"
+// meanwhile, so that no more is evicted than is needed.
+//
+// Wants never hold slots while they wait, so two of them cannot wait for each other: a block that
+// has arrived may be evicted again for a want of higher priority.
+//
+// Not thread-safe: the engine's mutex guards it.
+#ifndef GANTRY_GEMINI_BLOCK_MOVER_H_
+#define GANTRY_GEMINI_BLOCK_MOVER_H_
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/tier.h"
+#include "chunk/chunk_manager.h"
+#include "nvme/block_file.h"
+#include "offload/transfer_engine.h"
+#include "placement_policy/policy.h"
+
+namespace gantry {
+
+enum class WantPriority : uint8_t { kDemand, kUpdate, kPrefetch };
+inline constexpr int kWantPriorityCount = 3;
+
+struct Want {
+  enum class Source : uint8_t {
+    kContent,  // the block's bytes
+    kNothing,  // room only: the caller overwrites everything
+  };
+  BlockIndex block;
+  Tier tier;
+  Source source = Source::kContent;
+  int64_t need_time = 0;  // prefetch only: absolute moment of the use, compared with victims' keys
+};
+
+struct MoverCounters {
+  std::array<int64_t, kTierCount> evictions{};    // copies that left the tier
+  std::array<int64_t, kTierCount> write_downs{};  // of these, written to the next tier first
+};
+
+class BlockMover {
+ public:
+  struct Options {
+    ChunkManager* manager;
+    TransferEngine* transfers;
+    BlockFile* file;  // null: no file tier
+    EvictionOrder order;
+  };
+  explicit BlockMover(const Options& options);
+
+  // Replaces the wants of one priority, most urgent first.
+  void SetWants(WantPriority priority, std::vector<Want> wants);
+  std::span<const Want> wants(WantPriority priority) const {
+    return wants_[static_cast<size_t>(priority)];
+  }
+  // Free slots that the activation arena waits for (demand priority, before all other wants).
+  void SetActivationNeed(int64_t slots) { activation_need_ = slots; }
+
+  // The order of eviction: the largest key leaves first. Engine sets it at each use.
+  void SetKey(BlockIndex block, int64_t key) { keys_[static_cast<size_t>(block)] = key; }
+  int64_t key(BlockIndex block) const { return keys_[static_cast<size_t>(block)]; }
+  void SetResidency(BlockIndex block, Tier tier, Residency residency);
+
+  // Starts what can start. Returns how many steps (transfers, fills, drops) were made.
+  // Errors: from mapping; the engine stops then.
+  absl::StatusOr<int64_t> Pump();
+  absl::Status OnCompletion(const TransferCompletion& completion);
+
+  // Asks an idle copy to leave its tier now (transient blocks, gradients on their way down).
+  absl::Status Evict(BlockIndex block, Tier tier);
+  // The block is used or rewritten where it is: any eviction of that copy is called off.
+  void CancelEviction(BlockIndex block, Tier tier);
+
+  // Whether the copy on `tier` may be written in place now: no transfer reads or fills any copy.
+  bool Writable(BlockIndex block, Tier tier) const;
+  // Pins the copy on `tier` for writing: it becomes the only one. REQUIRES: Writable.
+  absl::Status BeginWrite(BlockIndex block, Tier tier);
+  void EndWrite(BlockIndex block, Tier tier);
+  // The block's content is used up. REQUIRES: its copies are idle.
+  absl::Status Forget(BlockIndex block);
+
+  int64_t transfers_under_way() const { return static_cast<int64_t>(moves_.size()); }
+  const MoverCounters& counters() const { return counters_; }
+
+ private:
+  struct Move {
+    BlockIndex block;
+    Tier from;
+    Tier to;
+  };
+  // Position in the order of wants; smaller is more urgent.
+  using Rank = int32_t;
+  static constexpr Rank kUnwanted = 1 << 30;
+
+  absl::Status Advance(const Want& want, Rank rank);
+  absl::Status Materialise(const Want& want, Rank rank);
+  absl::StatusOr<bool> MakeRoom(Tier tier, int64_t slots, const Want& want, Rank rank);
+  BlockIndex PickVictim(Tier tier, const Want& want, Rank rank) const;
+  bool MayLeave(BlockIndex block, Tier tier, const Want& want, Rank rank) const;
+  absl::StatusOr<bool> StartEviction(BlockIndex block, Tier tier);
+  absl::Status AdvanceDrains();
+  absl::Status StartMove(BlockIndex block, Tier from, Tier to);
+  absl::Status FinishEviction(BlockIndex block, Tier tier);
+  bool WritesToFile(Tier tier) const { return manager_.unified() || tier == Tier::kHost; }
+  absl::Status TakeExtents(BlockIndex block);
+
+  ChunkManager& manager_;
+  TransferEngine& transfers_;
+  BlockFile* file_;
+  EvictionOrder order_;
+  std::array<std::vector<Want>, kWantPriorityCount> wants_;
+  std::array<std::vector<Rank>, 2> rank_;  // per tier and block, from the wants
+  std::vector<int64_t> keys_;
+  std::array<std::vector<Residency>, 2> residency_;  // per tier and block
+  std::vector<BlockIndex> drains_;                   // device copies waiting for host slots
+  absl::flat_hash_map<int64_t, Move> moves_;         // by ticket
+  std::array<int64_t, 2> incoming_{};                // slots that evictions under way will free
+  std::array<int64_t, 2> claimed_{};                 // within one Pump: promised to earlier wants
+  int64_t activation_need_ = 0;
+  int64_t progress_ = 0;  // steps made in this Pump
+  MoverCounters counters_;
+};
+
+}  // namespace gantry
+
+#endif  // GANTRY_GEMINI_BLOCK_MOVER_H_

@@ -1,0 +1,124 @@
+#include "gemini/budget.h"
+
+#include <algorithm>
+
+#include "base/strings.h"
+
+namespace gantry {
+namespace {
+
+bool UpdatesOnDevice(const BudgetInput& input, size_t chunk) {
+  return input.machine.unified || input.placement->chunks[chunk].update_tier == Tier::kDevice;
+}
+
+// Slots that have no other place than device and host memory.
+struct MemoryOnly {
+  int64_t device = 0;
+  int64_t host = 0;
+};
+
+MemoryOnly CountWithoutFiles(const BudgetInput& input, std::span<const ChunkFacts> facts) {
+  MemoryOnly count;
+  for (size_t c = 0; c < facts.size(); ++c) {
+    const int64_t updated = facts[c].gradient_slots + facts[c].optimizer_slots;
+    if (input.machine.unified) {
+      count.device += facts[c].parameter_slots + updated;
+      continue;
+    }
+    (UpdatesOnDevice(input, c) ? count.device : count.host) += updated;
+    const bool pinned = input.placement->chunks[c].parameter_on_device == Residency::kPinned &&
+                        UpdatesOnDevice(input, c);
+    (pinned ? count.device : count.host) += facts[c].parameter_slots;
+  }
+  return count;
+}
+
+}  // namespace
+
+std::vector<ChunkFacts> FactsOf(const ChunkLayout& layout) {
+  std::vector<ChunkFacts> facts;
+  for (int64_t c = 0; c < layout.chunk_count(); ++c) {
+    const auto slots = [&](StateKind kind) {
+      const BlockId block{kind, ChunkId(c)};
+      return layout.HasBlock(block) ? layout.slots_of(block) : int64_t{0};
+    };
+    facts.push_back({.parameter_slots = slots(StateKind::kParameter),
+                     .gradient_slots = slots(StateKind::kGradient),
+                     .optimizer_slots = slots(StateKind::kMaster) + slots(StateKind::kMomentum) +
+                                        slots(StateKind::kVariance)});
+  }
+  return facts;
+}
+
+BudgetNeed LeastBudget(const BudgetInput& input) {
+  static constexpr Phase kLeasePhases[] = {Phase::kForward, Phase::kBackward};
+  BudgetNeed need;
+  for (const CompiledStep* step : input.steps) {
+    const SlotNeed largest = LargestNeed(step->trace, kLeasePhases);
+    for (const Moment& moment : step->trace.moments) {
+      need.activation_slots = std::max(need.activation_slots, moment.activation_slots);
+    }
+    if (largest.moment < 0 || largest.slots <= need.device_slots) continue;
+    need.device_slots = largest.slots;
+    need.operator_block_slots = largest.block_slots;
+    const Moment& moment = step->trace.moments[static_cast<size_t>(largest.moment)];
+    need.operator_name = step->trace.names[static_cast<size_t>(moment.name)];
+  }
+  const std::vector<ChunkFacts> facts = FactsOf(*input.layout);
+  int64_t largest_block = 0;
+  int64_t update_on_device = 0;
+  int64_t update_on_host = 0;
+  for (size_t c = 0; c < facts.size(); ++c) {
+    largest_block = std::max({largest_block, facts[c].parameter_slots, facts[c].gradient_slots});
+    if (facts[c].gradient_slots == 0) continue;
+    const int64_t slots =
+        facts[c].parameter_slots + facts[c].gradient_slots + facts[c].optimizer_slots;
+    int64_t& update = UpdatesOnDevice(input, c) ? update_on_device : update_on_host;
+    update = std::max(update, slots);
+  }
+  need.update_slots = std::max(update_on_device, update_on_host);
+  if (update_on_device > 0) {
+    need.device_slots = std::max(need.device_slots, need.activation_slots + update_on_device);
+  }
+  // Two slots: the zeros or file bytes of a 4-byte block pass through the host.
+  if (!input.machine.unified)
+    need.host_slots = update_on_host + std::max<int64_t>(largest_block, 2);
+  if (!input.machine.has_file_tier) {
+    const MemoryOnly only = CountWithoutFiles(input, facts);
+    need.device_slots =
+        std::max(need.device_slots, only.device == 0 ? 0 : only.device + need.activation_slots);
+    if (!input.machine.unified) need.host_slots = std::max(need.host_slots, only.host + 2);
+  }
+  return need;
+}
+
+absl::Status CheckBudget(const BudgetInput& input, const BudgetNeed& need) {
+  const Bytes slot = input.machine.slot_bytes;
+  const auto sized = [&](std::string_view tier, int64_t have, int64_t least, std::string_view why) {
+    return ResourceExhausted(
+        "the ", tier, " budget holds ", have, " slots of ", slot, " (", slot * have, ") but ", why,
+        "; the least ", tier, " budget that works with chunks of ", input.layout->chunk_elements(),
+        " elements is ", (slot * least).count(), " bytes (", slot * least, ")");
+  };
+  const std::string_view no_files =
+      input.machine.has_file_tier
+          ? ""
+          : ", since without a spill directory everything must be in memory";
+  if (input.machine.device_slots < need.device_slots) {
+    const std::string why =
+        need.operator_name.empty()
+            ? StrCat("the update of one chunk needs ", slot * need.update_slots, no_files)
+            : StrCat("operator '", need.operator_name, "' needs ", slot * need.operator_block_slots,
+                     " of parameters and gradients, activations need ",
+                     slot * need.activation_slots, " and the update of one chunk needs ",
+                     slot * need.update_slots, no_files);
+    return sized("device", input.machine.device_slots, need.device_slots, why);
+  }
+  if (!input.machine.unified && input.machine.host_slots < need.host_slots) {
+    return sized("host", input.machine.host_slots, need.host_slots,
+                 StrCat("the update of one chunk needs ", slot * need.update_slots, no_files));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace gantry

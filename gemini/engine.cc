@@ -1,0 +1,426 @@
+#include "gemini/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "chunk/chunk_size.h"
+#include "gemini/engine_impl.h"
+
+namespace gantry {
+namespace {
+
+// Addresses for activations in a dry run: enough for any step that is worth planning. Nothing is
+// mapped there.
+constexpr Bytes kDrySlotBytes = 2_MiB;
+constexpr int64_t kDryPages = int64_t{1} << 19;  // 1 TiB
+
+// Virtual pages of the arena per device slot: first fit leaves gaps, addresses cost nothing.
+constexpr int64_t kArenaPagesPerSlot = 8;
+
+// Sizes of what one operator uses, for the choice of the chunk size.
+struct StepSizes {
+  int64_t operator_elements_max = 0;
+  int64_t activation_bytes_max = 0;
+};
+
+void Measure(const StepRecord& record, std::span<const TensorSpec> specs, StepSizes& sizes) {
+  int64_t alive = 0;
+  for (const StepRecord::Event& event : record.events) {
+    if (event.kind == StepRecord::Event::Kind::kAllocate) alive += event.bytes;
+    if (event.kind == StepRecord::Event::Kind::kFree) alive -= event.bytes;
+    sizes.activation_bytes_max = std::max(sizes.activation_bytes_max, alive);
+    if (event.kind != StepRecord::Event::Kind::kAcquire) continue;
+    int64_t elements = 0;
+    for (int32_t i = 0; i < event.use_count; ++i) {
+      const ParameterUse& use = record.uses[static_cast<size_t>(event.first_use + i)];
+      int64_t product = 1;
+      for (const int64_t extent : specs[static_cast<size_t>(use.tensor.value())].shape) {
+        product *= extent;
+      }
+      elements += product;
+    }
+    sizes.operator_elements_max = std::max(sizes.operator_elements_max, elements);
+  }
+}
+
+}  // namespace
+
+std::string_view Name(StallCause cause) {
+  switch (cause) {
+    case StallCause::kParameter:
+      return "parameter";
+    case StallCause::kRoom:
+      return "room";
+    case StallCause::kUpdate:
+      return "update";
+    case StallCause::kNorm:
+      return "norm";
+  }
+  return "?";
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
+  GANTRY_CHECK(options.device != nullptr && options.team != nullptr && options.clock != nullptr &&
+               options.logger != nullptr);
+  if (options.look_ahead < 0) {
+    return InvalidArgument("look_ahead is ", options.look_ahead, ", it must be 0 or more");
+  }
+  if (options.device_memory <= Bytes::Zero()) {
+    return InvalidArgument("the device budget is ", options.device_memory,
+                           ", it must be more than nothing");
+  }
+  if (options.device->topology() == DeviceTopology::kDiscrete &&
+      options.host_memory <= Bytes::Zero()) {
+    return InvalidArgument("the host budget is ", options.host_memory,
+                           ", it must be more than nothing on a device with memory of its own");
+  }
+  GANTRY_RETURN_IF_ERROR(CreatePolicy(options.policy, options.static_fractions).status());
+  auto engine = std::make_unique<EngineImpl>(options);
+  GANTRY_RETURN_IF_ERROR(engine->Prepare());
+  return engine;
+}
+
+EngineImpl::EngineImpl(const EngineOptions& options) : options_(options), tracer_(options.clock) {}
+
+absl::Status EngineImpl::Prepare() {
+  GANTRY_ASSIGN_OR_RETURN(
+      dry_slab_, options_.device->CreateSlab(
+                     {.kind = MemoryKind::kDevice, .slot_bytes = kDrySlotBytes, .slot_count = 0}));
+  GANTRY_ASSIGN_OR_RETURN(auto space,
+                          options_.device->ReserveAddressSpace(dry_slab_.get(), kDryPages));
+  arena_ = std::make_unique<ActivationArena>(std::move(space), kDrySlotBytes,
+                                             static_cast<SlotSource*>(this));
+  arena_->SetMode(ActivationArena::Mode::kDryRun);
+  arena_->SetObserver(&tracer_);
+  return absl::OkStatus();
+}
+
+EngineImpl::~EngineImpl() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    changed_.NotifyAll();
+    update_work_.NotifyAll();
+  }
+  if (update_thread_.joinable()) update_thread_.join();
+  if (transfers_ != nullptr) transfers_->Wake();
+  if (mover_thread_.joinable()) mover_thread_.join();
+  transfers_.reset();  // finishes what is under way, before the memory goes
+  updates_.reset();
+  mover_.reset();
+  arena_.reset();
+}
+
+absl::StatusOr<TensorId> EngineImpl::Register(const TensorSpec& spec,
+                                              const RegistrationOptions& options) {
+  if (!dry_run()) return FailedPrecondition("'", spec.name, "' was registered after Seal");
+  specs_.push_back(spec);
+  registrations_.push_back(options);
+  const absl::Status valid = MeasureGroups(std::span(&specs_.back(), 1)).status();
+  if (!valid.ok()) {
+    specs_.pop_back();
+    registrations_.pop_back();
+    return valid;
+  }
+  return TensorId(static_cast<int64_t>(specs_.size()) - 1);
+}
+
+absl::Status EngineImpl::Alias(std::string_view name, TensorId tensor) {
+  if (!dry_run()) return FailedPrecondition("'", name, "' was made an alias after Seal");
+  aliases_.emplace_back(name, specs_[static_cast<size_t>(tensor.value())].name);
+  return absl::OkStatus();
+}
+
+const ChunkLayout& EngineImpl::layout() const {
+  GANTRY_CHECK(layout_.has_value()) << "the layout is known after Seal";
+  return *layout_;
+}
+
+absl::Status EngineImpl::Seal() {
+  if (!dry_run()) return FailedPrecondition("Seal was called twice");
+  if (step_.has_value()) return FailedPrecondition("Seal was called inside a step");
+  if (specs_.empty()) return InvalidArgument("there are no parameters to train");
+  GANTRY_RETURN_IF_ERROR(ChooseLayout());
+  GANTRY_RETURN_IF_ERROR(CreateTiers());
+  // thread: completions must be taken while the compute thread computes.
+  mover_thread_ = std::thread([this] { MoverLoop(); });
+  // thread: updates run beside the backward pass and the next forward pass.
+  update_thread_ = std::thread([this] { UpdateLoop(); });
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ChunkLayout> EngineImpl::MakeLayout(int64_t chunk_elements) const {
+  return ChunkLayout::Create(
+      specs_, aliases_,
+      {.chunk_elements = chunk_elements, .gradient_dtype = options_.gradient_dtype});
+}
+
+BudgetInput EngineImpl::MakeBudgetInput() const {
+  const bool unified = options_.device->topology() == DeviceTopology::kUnified;
+  const int64_t slot = layout_->slot_bytes().count();
+  BudgetInput input{.layout = &*layout_, .steps = {}, .placement = &placement_, .machine = {}};
+  input.machine.slot_bytes = layout_->slot_bytes();
+  input.machine.device_slots = options_.device_memory.count() / slot;
+  input.machine.host_slots = unified ? 0 : options_.host_memory.count() / slot;
+  input.machine.has_file_tier = !options_.spill_directory.empty();
+  input.machine.unified = unified;
+  return input;
+}
+
+// Takes the chunk size that was asked for, or the best one; a smaller one where that does not fit.
+absl::Status EngineImpl::ChooseLayout() {
+  StepSizes sizes;
+  for (const auto& [key, record] : dry_records_) Measure(record, specs_, sizes);
+  int64_t elements = options_.chunk_elements;
+  if (elements == 0) {
+    GANTRY_ASSIGN_OR_RETURN(std::vector<GroupExtent> groups, MeasureGroups(specs_));
+    const bool unified = options_.device->topology() == DeviceTopology::kUnified;
+    GANTRY_ASSIGN_OR_RETURN(
+        elements,
+        ChooseChunkElements(
+            {.groups = std::move(groups),
+             .gradient_dtype = options_.gradient_dtype,
+             .device_budget = options_.device_memory,
+             .host_budget = unified ? Bytes(0) : options_.host_memory,
+             .files = options_.spill_directory.empty() ? FileTier::kAbsent : FileTier::kPresent,
+             .activation_bytes = Bytes(sizes.activation_bytes_max),
+             .largest_operator_elements = sizes.operator_elements_max}));
+  }
+  GANTRY_ASSIGN_OR_RETURN(const auto policy,
+                          CreatePolicy(options_.policy, options_.static_fractions));
+  while (true) {
+    GANTRY_ASSIGN_OR_RETURN(ChunkLayout layout, MakeLayout(elements));
+    layout_ = std::move(layout);
+    std::vector<CompiledStep> compiled;
+    std::vector<const CompiledStep*> pointers;
+    for (const auto& [key, record] : dry_records_)
+      compiled.push_back(CompileStep(record, *layout_));
+    for (const CompiledStep& step : compiled) pointers.push_back(&step);
+    BudgetInput input = MakeBudgetInput();
+    input.steps = pointers;
+    const std::vector<ChunkFacts> facts = FactsOf(*layout_);
+    // What operators need at least, whatever the policy, is what it must leave room for.
+    placement_.chunks.assign(facts.size(), {.update_tier = Tier::kHost,
+                                            .parameter_on_device = Residency::kFloating,
+                                            .optimizer_on_update_tier = Residency::kFloating});
+    const BudgetNeed bare = LeastBudget(input);
+    absl::StatusOr<Placement> placement = policy->Place(
+        {.chunks = facts, .machine = input.machine, .activation_slots_max = bare.activation_slots});
+    absl::Status fits = placement.status();
+    if (placement.ok()) {
+      placement_ = *std::move(placement);
+      const BudgetNeed need = LeastBudget(input);
+      fits = CheckBudget(input, need);
+      budget_report_ = {.least_device = layout_->slot_bytes() * need.device_slots,
+                        .least_host = layout_->slot_bytes() * need.host_slots,
+                        .activations_max = layout_->slot_bytes() * need.activation_slots};
+    }
+    if (fits.ok()) {
+      auto plan = compiled.begin();
+      MutexLock lock(mutex_);
+      for (const auto& [key, record] : dry_records_) {
+        CompiledPlan entry{.step = std::move(*plan++), .next_use = nullptr};
+        entry.next_use = std::make_unique<NextUseIndex>(entry.step.trace);
+        plans_.emplace(key, std::move(entry));
+      }
+      device_slots_ = input.machine.device_slots;
+      host_slots_ = input.machine.host_slots;
+      return absl::OkStatus();
+    }
+    const int64_t smaller = RoundUp(elements / 2, kChunkGranularityElements);
+    if (options_.chunk_elements != 0 || smaller >= elements) return fits;
+    elements = smaller;
+  }
+}
+
+absl::Status EngineImpl::CreateTiers() {
+  const int64_t chunks = layout_->chunk_count();
+  int64_t all_slots = 0;
+  for (const ChunkFacts& facts : FactsOf(*layout_)) {
+    all_slots += facts.parameter_slots + facts.gradient_slots + facts.optimizer_slots;
+  }
+  budget_report_.model_state = layout_->slot_bytes() * all_slots;
+  if (!options_.spill_directory.empty()) GANTRY_RETURN_IF_ERROR(CreateFileTier(all_slots));
+  GANTRY_ASSIGN_OR_RETURN(manager_, ChunkManager::Create({.device = options_.device,
+                                                          .layout = &*layout_,
+                                                          .device_slots = device_slots_,
+                                                          .host_slots = host_slots_}));
+  GANTRY_ASSIGN_OR_RETURN(
+      transfers_,
+      TransferEngine::Create({.device = options_.device,
+                              .part_bytes = layout_->slot_bytes(),
+                              .file = file_.get(),
+                              .io = options_.io,
+                              .io_directory = run_directory_ ? run_directory_->path() : "",
+                              .clock = options_.clock,
+                              .logger = options_.logger,
+                              .trace_sink = options_.trace_sink}));
+  mover_ = std::make_unique<BlockMover>(BlockMover::Options{.manager = manager_.get(),
+                                                            .transfers = transfers_.get(),
+                                                            .file = file_.get(),
+                                                            .order = placement_.eviction});
+  std::vector<Tier> update_tiers;
+  int64_t device_demand = budget_report_.activations_max.count() / layout_->slot_bytes().count();
+  for (int64_t c = 0; c < chunks; ++c) {
+    const ChunkPlacement& place = placement_.chunks[static_cast<size_t>(c)];
+    const Tier tier = manager_->unified() ? Tier::kDevice : place.update_tier;
+    update_tiers.push_back(tier);
+    const ChunkId chunk(c);
+    mover_->SetResidency(Index(StateKind::kParameter, chunk), Tier::kDevice,
+                         place.parameter_on_device);
+    for (const StateKind kind : {StateKind::kMaster, StateKind::kMomentum, StateKind::kVariance}) {
+      mover_->SetResidency(Index(kind, chunk), tier, place.optimizer_on_update_tier);
+    }
+    const ChunkFacts facts = FactsOf(*layout_)[static_cast<size_t>(c)];
+    device_demand += facts.parameter_slots + facts.gradient_slots;
+    if (tier == Tier::kDevice) device_demand += facts.optimizer_slots;
+    manager_->state(chunk).Transition(ChunkState::kHold, 0);
+  }
+  everything_fits_ = device_demand <= device_slots_;
+  updates_ = std::make_unique<UpdateQueue>(UpdateQueue::Options{
+      .manager = manager_.get(),
+      .mover = mover_.get(),
+      .team = options_.team,
+      .tensors = registrations_,
+      .update_tiers = std::move(update_tiers),
+      .on_updated = [this](ChunkId chunk, int64_t start)
+                        GANTRY_NO_THREAD_SAFETY_ANALYSIS { return OnUpdated(chunk, start); }});
+  arena_.reset();
+  GANTRY_ASSIGN_OR_RETURN(
+      auto space,
+      options_.device->ReserveAddressSpace(
+          manager_->device_slab(), std::max<int64_t>(device_slots_, 8) * kArenaPagesPerSlot));
+  arena_ = std::make_unique<ActivationArena>(std::move(space), layout_->slot_bytes(),
+                                             static_cast<SlotSource*>(this));
+  MutexLock lock(mutex_);
+  chunk_leases_.assign(static_cast<size_t>(chunks), 0);
+  gradients_missing_.assign(static_cast<size_t>(chunks), 0);
+  contributed_.assign(specs_.size(), 0);
+  ready_.assign(specs_.size(), 0);
+  for (size_t t = 0; t < specs_.size(); ++t) {
+    chunks_of_tensor_.push_back(layout_->ChunksOf(TensorId(static_cast<int64_t>(t))));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EngineImpl::CreateFileTier(int64_t slots) {
+  GANTRY_ASSIGN_OR_RETURN(run_directory_, RunDirectory::Create(options_.spill_directory));
+  GANTRY_ASSIGN_OR_RETURN(file_, BlockFile::Create({.directory = run_directory_.get(),
+                                                    .name = "blocks",
+                                                    .extent_bytes = layout_->slot_bytes(),
+                                                    .extent_count = slots,
+                                                    .logger = options_.logger}));
+  file_slots_ = slots;
+  return absl::OkStatus();
+}
+
+void EngineImpl::Fail(const absl::Status& status) {
+  if (failure_.ok()) failure_ = status;
+  changed_.NotifyAll();
+  update_work_.NotifyAll();
+}
+
+void EngineImpl::MoverLoop() {
+  while (true) {
+    const std::vector<TransferCompletion> completions = transfers_->WaitAndPoll();
+    MutexLock lock(mutex_);
+    for (const TransferCompletion& completion : completions) {
+      const absl::Status finished = mover_->OnCompletion(completion);
+      if (!finished.ok()) Fail(finished);
+    }
+    if (stopping_) return;
+    if (!failure_.ok()) continue;
+    const absl::Status pumped = PumpLocked();
+    if (!pumped.ok()) Fail(pumped);
+    changed_.NotifyAll();
+  }
+}
+
+void EngineImpl::UpdateLoop() {
+  mutex_.Lock();
+  while (!stopping_) {
+    if (!failure_.ok()) {
+      update_work_.Wait(mutex_);
+      continue;
+    }
+    absl::StatusOr<std::optional<UpdateQueue::Job>> job = updates_->TakeJob();
+    if (!job.ok()) {
+      Fail(job.status());
+      continue;
+    }
+    if (!job->has_value()) {
+      update_work_.Wait(mutex_);
+      continue;
+    }
+    mutex_.Unlock();
+    const Nanoseconds begin = options_.clock->Now();
+    updates_->RunJob(**job);
+    if (options_.trace_sink != nullptr) {
+      options_.trace_sink->Slice("update",
+                                 (*job)->kind == UpdateQueue::Job::Kind::kNorm ? "norm" : "update",
+                                 begin, options_.clock->Now());
+    }
+    mutex_.Lock();
+    absl::Status finished = updates_->FinishJob(**job);
+    if (finished.ok() && failure_.ok()) finished = PumpLocked();
+    if (!finished.ok()) Fail(finished);
+    changed_.NotifyAll();
+  }
+  mutex_.Unlock();
+}
+
+absl::Status EngineImpl::Drain() {
+  if (dry_run()) return absl::OkStatus();
+  MutexLock lock(mutex_);
+  while (!updates_->idle() || mover_->transfers_under_way() > 0) {
+    GANTRY_RETURN_IF_ERROR(WaitForChange("the optimizer updates", "drain"));
+  }
+  return failure_;
+}
+
+EngineStatistics EngineImpl::statistics() const {
+  MutexLock lock(mutex_);
+  EngineStatistics result{};
+  if (manager_ == nullptr) return result;
+  result.device = manager_->pool(Tier::kDevice).usage();
+  result.host = manager_->pool(Tier::kHost).usage();
+  for (int lane = 0; lane < kTransferLaneCount; ++lane) {
+    const auto l = static_cast<size_t>(lane);
+    TransferCounters counters = transfers_->counters(static_cast<TransferLane>(lane));
+    counters.transfers -= lanes_base_[l].transfers;
+    counters.bytes -= lanes_base_[l].bytes;
+    counters.busy -= lanes_base_[l].busy;
+    result.lanes[l] = counters;
+  }
+  result.stalls = stalls_;
+  result.leases = leases_;
+  result.leases_waited = leases_waited_;
+  result.leases_off_plan = leases_off_plan_;
+  result.chunk_elements = layout_->chunk_elements();
+  result.chunk_count = layout_->chunk_count();
+  result.padding_fraction = layout_->padding_fraction();
+  result.io_backend = transfers_->io_name();
+  result.direct_io = file_ != nullptr && file_->direct();
+  result.file_bytes = layout_->slot_bytes() * file_slots_;
+  return result;
+}
+
+void EngineImpl::ResetStatistics() {
+  MutexLock lock(mutex_);
+  for (int lane = 0; lane < kTransferLaneCount; ++lane) {
+    lanes_base_[static_cast<size_t>(lane)] = transfers_->counters(static_cast<TransferLane>(lane));
+  }
+  stalls_ = {};
+  leases_ = leases_waited_ = leases_off_plan_ = 0;
+}
+
+const Trace* EngineImpl::trace(std::string_view key) const {
+  MutexLock lock(mutex_);
+  const auto found = plans_.find(key);
+  return found == plans_.end() ? nullptr : &found->second.step.trace;
+}
+
+}  // namespace gantry

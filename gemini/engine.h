@@ -1,0 +1,112 @@
+// The heterogeneous memory engine: a ParameterStore whose blocks live on the device, in pinned host
+// memory and in files, and move between them asynchronously so that each operator finds its
+// parameters at their fixed addresses. Whatever the budgets and the policy, the numbers are the
+// same to the bit.
+//
+//   GANTRY_ASSIGN_OR_RETURN(auto engine, Engine::Create({.device = device, .team = team,
+//       .clock = clock, .logger = logger, .device_memory = 8_GiB, .host_memory = 48_GiB,
+//       .spill_directory = "/nvme0/spill"}));
+//   GANTRY_ASSIGN_OR_RETURN(TensorId w, engine->Register({.name = "w", .shape = {3 * c, c},
+//       .dtype = DType::kBF16}, {}));
+//   GANTRY_RETURN_IF_ERROR(engine->Seal());
+//   GANTRY_RETURN_IF_ERROR(engine->BeginStep({.optimizer = adam}));
+//   ...
+//
+// Threads: the compute thread calls; a mover thread takes completions and starts transfers; an
+// update thread runs optimizer updates; lanes and I/O have their own. One mutex guards the tables;
+// it is never held while bytes move (except to zero a block that was never written).
+// Lock order: engine, then arena, then pool and transfer engine.
+//
+// After an error of the background work (a failed read, say) every later call returns it.
+#ifndef GANTRY_GEMINI_ENGINE_H_
+#define GANTRY_GEMINI_ENGINE_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/parallel_for.h"
+#include "base/trace_sink.h"
+#include "device/device.h"
+#include "device/slot_pool.h"
+#include "gemini/parameter_store.h"
+#include "nvme/create_io_backend.h"
+#include "offload/transfer_engine.h"
+#include "placement_policy/policy.h"
+#include "placement_policy/trace.h"
+
+namespace gantry {
+
+struct EngineOptions {
+  // Outlive the engine.
+  Device* device;
+  ThreadTeam* team;
+  Clock* clock;
+  Logger* logger;
+  TraceSink* trace_sink = nullptr;  // null: off
+
+  Bytes device_memory = Bytes(0);    // parameters, gradients and activations together
+  Bytes host_memory = Bytes(0);      // ignored on a unified device
+  std::string spill_directory = {};  // empty: no file tier
+  IoPreference io = IoPreference::kAuto;
+
+  std::string policy = "auto";            // placement_policy/policy.h
+  StaticFractions static_fractions = {};  // of the static policy
+  int64_t look_ahead = 8;               // moments whose blocks are fetched ahead; 0: on demand only
+  int64_t chunk_elements = 0;           // 0: chosen from the model and the budgets
+  DType gradient_dtype = DType::kBF16;  // kF32 accumulates micro-batches exactly
+};
+
+// Why compute waited.
+enum class StallCause : uint8_t { kParameter, kRoom, kUpdate, kNorm };
+inline constexpr int kStallCauseCount = 4;
+std::string_view Name(StallCause cause);  // "parameter", "room", "update", "norm"
+
+struct EngineStatistics {
+  PoolUsage device;
+  PoolUsage host;
+  std::array<TransferCounters, kTransferLaneCount> lanes;  // by TransferLane
+  std::array<Nanoseconds, kStallCauseCount> stalls;        // by StallCause
+  int64_t leases = 0;
+  int64_t leases_waited = 0;    // of these, not served at once
+  int64_t leases_off_plan = 0;  // of these, not the ones the trace expected
+  int64_t chunk_elements = 0;
+  int64_t chunk_count = 0;
+  double padding_fraction = 0.0;
+  std::string io_backend;  // "io_uring", "threads" or "none"
+  bool direct_io = false;
+  Bytes file_bytes = Bytes(0);  // preallocated
+};
+
+// What the model needs at the chosen chunk size, known after a dry run.
+struct BudgetReport {
+  Bytes least_device = Bytes(0);
+  Bytes least_host = Bytes(0);
+  Bytes model_state = Bytes(0);  // parameters, gradients and optimizer states, with padding
+  Bytes activations_max = Bytes(0);
+};
+
+class Engine : public ParameterStore {
+ public:
+  // Errors: kInvalidArgument for options that contradict each other.
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options);
+
+  // Waits until no update and no transfer is under way.
+  virtual absl::Status Drain() = 0;
+  virtual EngineStatistics statistics() const = 0;
+  virtual void ResetStatistics() = 0;  // counters and stalls; peaks stay
+  // Valid after Seal.
+  virtual BudgetReport budget_report() const = 0;
+  // The compiled trace of a key; null when no such step was recorded.
+  virtual const Trace* trace(std::string_view key) const = 0;
+};
+
+}  // namespace gantry
+
+#endif  // GANTRY_GEMINI_ENGINE_H_

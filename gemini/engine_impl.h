@@ -1,0 +1,196 @@
+// The Engine's implementation; see engine.h for what it is. Split over engine.cc (creation, Seal,
+// threads), engine_lease.cc (leases, waiting, look-ahead) and engine_step.cc (steps, gradients,
+// state access).
+#ifndef GANTRY_GEMINI_ENGINE_IMPL_H_
+#define GANTRY_GEMINI_ENGINE_IMPL_H_
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/mutex.h"
+#include "chunk/chunk_manager.h"
+#include "device/activation_arena.h"
+#include "gemini/block_mover.h"
+#include "gemini/budget.h"
+#include "gemini/engine.h"
+#include "gemini/memory_tracer.h"
+#include "gemini/update_queue.h"
+#include "nvme/block_file.h"
+#include "nvme/run_directory.h"
+
+namespace gantry {
+
+class EngineImpl final : public Engine, private SlotSource {
+ public:
+  explicit EngineImpl(const EngineOptions& options);
+  ~EngineImpl() override;
+
+  absl::StatusOr<TensorId> Register(const TensorSpec& spec,
+                                    const RegistrationOptions& options) override;
+  absl::Status Alias(std::string_view name, TensorId tensor) override;
+  absl::Status Seal() override;
+  bool dry_run() const override { return manager_ == nullptr; }
+  const ChunkLayout& layout() const override;
+  ActivationArena& arena() override { return *arena_; }
+
+  absl::Status BeginStep(const StepOptions& options) override;
+  absl::Status BeginMicroBatch() override;
+  absl::StatusOr<Lease> Acquire(std::span<const ParameterUse> uses, std::string_view name,
+                                Phase phase) override;
+  void GradientReady(TensorId tensor) override;
+  absl::StatusOr<StepResult> EndStep() override;
+  absl::Status ReadState(StateKind kind, TensorId tensor, int64_t first,
+                         std::span<std::byte> bytes) override;
+  absl::Status WriteState(StateKind kind, TensorId tensor, int64_t first,
+                          std::span<const std::byte> bytes) override;
+
+  absl::Status Drain() override;
+  EngineStatistics statistics() const override;
+  void ResetStatistics() override;
+  BudgetReport budget_report() const override { return budget_report_; }
+  const Trace* trace(std::string_view key) const override;
+
+  // Prepares the dry arena; part of creation.
+  absl::Status Prepare();
+
+ private:
+  // How a block is needed by whoever pins it.
+  struct Need {
+    enum class Mode : uint8_t { kRead, kWrite, kCreate };
+    BlockIndex block;
+    Mode mode;
+  };
+  struct CompiledPlan {
+    CompiledStep step;
+    std::unique_ptr<NextUseIndex> next_use;
+  };
+
+  // engine.cc
+  absl::Status ChooseLayout();
+  absl::Status CreateTiers();
+  absl::Status CreateFileTier(int64_t slots);
+  BudgetInput MakeBudgetInput() const;
+  absl::StatusOr<ChunkLayout> MakeLayout(int64_t chunk_elements) const;
+  void MoverLoop();
+  void UpdateLoop();
+  void Fail(const absl::Status& status) GANTRY_REQUIRES(mutex_);
+
+  // engine_lease.cc
+  absl::StatusOr<Lease> DryLease(std::span<const ParameterUse> uses, Phase phase);
+  void ReleaseLease(const Lease& lease) override;
+  absl::StatusOr<SlotId> AcquireActivationSlot() override;
+  void ReleaseActivationSlot(SlotId slot) override;
+  absl::Status CheckUses(std::span<const ParameterUse> uses, std::string_view name) const
+      GANTRY_REQUIRES(mutex_);
+  void CollectNeeds(std::span<const ParameterUse> uses) GANTRY_REQUIRES(mutex_);
+  bool AnyPending(std::span<const Need> needs) const GANTRY_REQUIRES(mutex_);
+  absl::StatusOr<bool> TryPin(Tier tier, std::span<const Need> needs) GANTRY_REQUIRES(mutex_);
+  // Blocks until all needs are on `tier`, then pins them.
+  absl::Status Pin(Tier tier, std::span<const Need> needs, std::string_view name)
+      GANTRY_REQUIRES(mutex_);
+  void Unpin(Tier tier, std::span<const Need> needs) GANTRY_REQUIRES(mutex_);
+  absl::Status PumpLocked() GANTRY_REQUIRES(mutex_);
+  // One turn of a wait: pumps and sleeps until something changed. Errors: the engine's failure, or
+  // kResourceExhausted when nothing can change any more.
+  absl::Status WaitForChange(std::string_view what, std::string_view name) GANTRY_REQUIRES(mutex_);
+  absl::Status StuckError(std::string_view what, std::string_view name) GANTRY_REQUIRES(mutex_);
+  void FollowPlan(std::span<const ParameterUse> uses, Phase phase) GANTRY_REQUIRES(mutex_);
+  int64_t NextKey(BlockIndex block) const GANTRY_REQUIRES(mutex_);
+  void RefreshLookAhead() GANTRY_REQUIRES(mutex_);
+  void FinishLease(Lease& lease, std::span<const ParameterUse> uses) GANTRY_REQUIRES(mutex_);
+  void EnterChunks(std::span<const ParameterUse> uses) GANTRY_REQUIRES(mutex_);
+  void LeaveChunk(ChunkId chunk) GANTRY_REQUIRES(mutex_);
+  void BeginGradient(ChunkId chunk) GANTRY_REQUIRES(mutex_);
+
+  // engine_step.cc
+  void CompleteIfReady(ChunkId chunk) GANTRY_REQUIRES(mutex_);
+  absl::Status ZeroUntouched(ChunkId chunk) GANTRY_REQUIRES(mutex_);
+  absl::Status OnUpdated(ChunkId chunk, int64_t start_clock) GANTRY_REQUIRES(mutex_);
+  void FinishRecording();
+  absl::Status CheckStateAccess(StateKind kind, TensorId tensor, int64_t first,
+                                int64_t bytes) const;
+  template <typename Visit>
+  absl::Status ForEachChunkOf(TensorId tensor, int64_t first, int64_t count, Visit visit)
+      GANTRY_REQUIRES(mutex_);
+  void CopyOut(BlockIndex block, int64_t element, std::span<std::byte> bytes) const
+      GANTRY_REQUIRES(mutex_);
+  void CopyIn(BlockIndex block, int64_t element, std::span<const std::byte> bytes)
+      GANTRY_REQUIRES(mutex_);
+  absl::Status WriteSlice(StateKind kind, ChunkId chunk, int64_t element,
+                          std::span<const std::byte> bytes) GANTRY_REQUIRES(mutex_);
+
+  BlockIndex Index(StateKind kind, ChunkId chunk) const { return manager_->IndexOf({kind, chunk}); }
+  bool recording_live() const { return tracer_.recording() && !dry_run(); }
+
+  const EngineOptions options_;
+
+  // The compute thread's own.
+  std::vector<TensorSpec> specs_;
+  std::vector<RegistrationOptions> registrations_;
+  std::vector<std::pair<std::string, std::string>> aliases_;
+  MemoryTracer tracer_;
+  std::map<std::string, StepRecord, std::less<>> dry_records_;
+  std::optional<StepOptions> step_;  // set between BeginStep and EndStep
+  int64_t micro_batch_ = 0;          // 1-based within the step
+  BudgetReport budget_report_;
+  std::vector<ParameterUse> uses_scratch_;
+  std::string recording_key_;  // of the step that tracer_ records
+
+  // Set by Seal, constant afterwards.
+  std::optional<ChunkLayout> layout_;
+  Placement placement_;
+  int64_t device_slots_ = 0;
+  int64_t host_slots_ = 0;
+  int64_t file_slots_ = 0;
+  bool everything_fits_ = false;  // the device holds all that any step uses
+  std::vector<ChunkLayout::ChunkRange> chunks_of_tensor_;
+
+  mutable Mutex mutex_;
+  CondVar changed_;      // a transfer or an update finished, or the engine failed
+  CondVar update_work_;  // a job may be runnable
+  bool stopping_ GANTRY_GUARDED_BY(mutex_) = false;
+  absl::Status failure_ GANTRY_GUARDED_BY(mutex_);
+  std::map<std::string, CompiledPlan, std::less<>> plans_ GANTRY_GUARDED_BY(mutex_);
+  const CompiledPlan* plan_ GANTRY_GUARDED_BY(mutex_) = nullptr;  // of the current step
+  // Of the step whose updates may still be running.
+  const CompiledPlan* training_plan_ GANTRY_GUARDED_BY(mutex_) = nullptr;
+  int64_t cursor_ GANTRY_GUARDED_BY(mutex_) = 0;        // next lease moment of plan_
+  int64_t moment_clock_ GANTRY_GUARDED_BY(mutex_) = 0;  // lease moments since Seal
+  int64_t step_start_ GANTRY_GUARDED_BY(mutex_) = 0;
+  std::vector<Need> needs_ GANTRY_GUARDED_BY(mutex_);  // of the lease being made
+  std::vector<int32_t> chunk_leases_ GANTRY_GUARDED_BY(mutex_);
+  std::vector<int32_t> gradients_missing_ GANTRY_GUARDED_BY(mutex_);  // per chunk, this step
+  std::vector<char> contributed_ GANTRY_GUARDED_BY(mutex_);           // per tensor, this step
+  std::vector<char> ready_ GANTRY_GUARDED_BY(mutex_);                 // per tensor, this step
+  std::array<Nanoseconds, kStallCauseCount> stalls_ GANTRY_GUARDED_BY(mutex_){};
+  int64_t leases_ GANTRY_GUARDED_BY(mutex_) = 0;
+  int64_t leases_waited_ GANTRY_GUARDED_BY(mutex_) = 0;
+  int64_t leases_off_plan_ GANTRY_GUARDED_BY(mutex_) = 0;
+  int64_t waits_this_step_ GANTRY_GUARDED_BY(mutex_) = 1;
+  bool settled_ GANTRY_GUARDED_BY(mutex_) = false;  // everything is resident: nothing to fetch
+  std::array<TransferCounters, kTransferLaneCount> lanes_base_ GANTRY_GUARDED_BY(mutex_){};
+
+  std::unique_ptr<RunDirectory> run_directory_;
+  std::unique_ptr<BlockFile> file_;
+  std::unique_ptr<ChunkManager> manager_;
+  std::unique_ptr<TransferEngine> transfers_;
+  std::unique_ptr<BlockMover> mover_;
+  std::unique_ptr<UpdateQueue> updates_;
+  std::unique_ptr<Slab> dry_slab_;
+  std::unique_ptr<ActivationArena> arena_;
+  std::thread mover_thread_;
+  std::thread update_thread_;
+};
+
+}  // namespace gantry
+
+#endif  // GANTRY_GEMINI_ENGINE_IMPL_H_

@@ -1,0 +1,364 @@
+// Steps: gradient readiness, the global decision, updates, and access to state between steps.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "gemini/engine_impl.h"
+#include "gemini/step_decision.h"
+#include "offload/hybrid_adam.h"
+
+namespace gantry {
+namespace {
+
+std::vector<std::byte> ConvertElements(std::span<const std::byte> bytes, DType from, DType to) {
+  const auto count = static_cast<int64_t>(bytes.size()) / SizeOf(from);
+  std::vector<std::byte> result(static_cast<size_t>(count * SizeOf(to)));
+  for (int64_t i = 0; i < count; ++i) {
+    StoreElement(to, result.data(), i, LoadElement(from, bytes.data(), i));
+  }
+  return result;
+}
+
+}  // namespace
+
+absl::Status EngineImpl::BeginStep(const StepOptions& options) {
+  if (step_.has_value()) return FailedPrecondition("BeginStep was called inside a step");
+  if (options.micro_batches < 1) {
+    return InvalidArgument("a step has ", options.micro_batches, " micro-batches; at least 1");
+  }
+  if (options.optimizer.has_value()) {
+    const OptimizerStep& hyper = *options.optimizer;
+    GANTRY_RETURN_IF_ERROR(ValidateAdamW({.learning_rate = hyper.learning_rate,
+                                          .beta1 = hyper.beta1,
+                                          .beta2 = hyper.beta2,
+                                          .epsilon = hyper.epsilon,
+                                          .weight_decay = hyper.weight_decay,
+                                          .step = hyper.step}));
+    if (!(hyper.loss_scale > 0.0) || !(hyper.max_gradient_norm >= 0.0)) {
+      return InvalidArgument("loss_scale ", hyper.loss_scale,
+                             " must be positive and "
+                             "max_gradient_norm ",
+                             hyper.max_gradient_norm, " not negative");
+    }
+  }
+  if (dry_run()) {
+    step_ = options;
+    micro_batch_ = 0;
+    tracer_.Begin(options);
+    return absl::OkStatus();
+  }
+  MutexLock lock(mutex_);
+  GANTRY_RETURN_IF_ERROR(failure_);
+  step_ = options;
+  micro_batch_ = 0;
+  const auto found = plans_.find(options.trace_key);
+  plan_ = found == plans_.end() ? nullptr : &found->second;
+  cursor_ = 0;
+  step_start_ = moment_clock_;
+  if (plan_ == nullptr) {
+    tracer_.Begin(options);
+    recording_key_ = options.trace_key;
+    arena_->SetObserver(&tracer_);
+  }
+  settled_ = everything_fits_ && waits_this_step_ == 0;
+  waits_this_step_ = 0;
+  if (!options.optimizer.has_value()) return absl::OkStatus();
+  training_plan_ = plan_;
+  std::fill(contributed_.begin(), contributed_.end(), 0);
+  std::fill(ready_.begin(), ready_.end(), 0);
+  for (int64_t c = 0; c < layout_->chunk_count(); ++c) {
+    const bool trainable = layout_->HasBlock({StateKind::kGradient, ChunkId(c)});
+    gradients_missing_[static_cast<size_t>(c)] =
+        trainable ? static_cast<int32_t>(layout_->SlicesIn(ChunkId(c)).size()) : -1;
+  }
+  updates_->BeginStep(*options.optimizer, step_start_,
+                      plan_ == nullptr ? std::span<const int64_t>()
+                                       : std::span<const int64_t>(plan_->step.chunk_order));
+  return absl::OkStatus();
+}
+
+absl::Status EngineImpl::BeginMicroBatch() {
+  if (!step_.has_value()) return FailedPrecondition("BeginMicroBatch outside a step");
+  if (micro_batch_ == step_->micro_batches) {
+    return FailedPrecondition("the step was begun for ", step_->micro_batches, " micro-batches");
+  }
+  ++micro_batch_;
+  tracer_.OnMicroBatch();
+  MutexLock lock(mutex_);
+  std::fill(ready_.begin(), ready_.end(), 0);
+  return absl::OkStatus();
+}
+
+void EngineImpl::GradientReady(TensorId tensor) {
+  tracer_.OnGradientReady(tensor);
+  if (dry_run()) return;
+  MutexLock lock(mutex_);
+  const auto t = static_cast<size_t>(tensor.value());
+  GANTRY_CHECK(step_->optimizer.has_value()) << specs_[t].name << " in an evaluation";
+  GANTRY_CHECK(specs_[t].trainability == Trainability::kTrainable) << specs_[t].name;
+  GANTRY_CHECK_EQ(static_cast<int>(ready_[t]), 0);
+  ready_[t] = 1;
+  // A tensor that is declared ready without a contribution counts as untouched: zeroed at EndStep.
+  if (micro_batch_ < step_->micro_batches || contributed_[t] == 0) return;
+  const auto [first, last] = chunks_of_tensor_[t];
+  for (int64_t c = first.value(); c <= last.value(); ++c) {
+    --gradients_missing_[static_cast<size_t>(c)];
+    CompleteIfReady(ChunkId(c));
+  }
+  if (!failure_.ok() || settled_) return;
+  const absl::Status pumped = PumpLocked();
+  if (!pumped.ok()) Fail(pumped);
+}
+
+// Hands a chunk's gradient over once every tensor of it is ready and nobody holds a lease.
+void EngineImpl::CompleteIfReady(ChunkId chunk) {
+  const auto c = static_cast<size_t>(chunk.value());
+  if (gradients_missing_[c] != 0 || chunk_leases_[c] > 0) return;
+  if (updates_->phase(chunk) != UpdateQueue::GradientPhase::kAccumulating) return;
+  manager_->state(chunk).Transition(ChunkState::kReadyForReduce, moment_clock_);
+  updates_->OnGradientComplete(chunk);
+  if (updates_->update_tier(chunk) != Tier::kDevice) {
+    // The gradient goes down to its states; the parameter's old version is not needed again.
+    const BlockIndex parameter = Index(StateKind::kParameter, chunk);
+    absl::Status status = mover_->Evict(Index(StateKind::kGradient, chunk), Tier::kDevice);
+    if (manager_->HasOtherCopy(parameter, Tier::kDevice)) {
+      status.Update(mover_->Evict(parameter, Tier::kDevice));
+    }
+    if (!status.ok()) Fail(status);
+  }
+  RefreshLookAhead();  // without this chunk, whose next version is to come
+  if (updates_->HasRunnableJob()) update_work_.NotifyAll();
+}
+
+// Tensors of the chunk without a contribution count as zero gradient.
+absl::Status EngineImpl::ZeroUntouched(ChunkId chunk) {
+  const BlockIndex block = Index(StateKind::kGradient, chunk);
+  const bool begun = updates_->phase(chunk) == UpdateQueue::GradientPhase::kAccumulating;
+  const Need need{block, begun ? Need::Mode::kWrite : Need::Mode::kCreate};
+  GANTRY_RETURN_IF_ERROR(Pin(Tier::kDevice, std::span(&need, 1), "zero gradients"));
+  BeginGradient(chunk);
+  const int64_t size = SizeOf(layout_->dtype_of(manager_->IdOf(block)));
+  for (const TensorSlice& slice : layout_->SlicesIn(chunk)) {
+    const auto t = static_cast<size_t>(slice.tensor.value());
+    if (contributed_[t] != 0) continue;
+    std::memset(manager_->Home(block) + slice.chunk_begin * size, 0,
+                static_cast<size_t>(slice.elements * size));
+  }
+  Unpin(Tier::kDevice, std::span(&need, 1));
+  gradients_missing_[static_cast<size_t>(chunk.value())] = 0;
+  CompleteIfReady(chunk);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepResult> EngineImpl::EndStep() {
+  if (!step_.has_value()) return FailedPrecondition("EndStep outside a step");
+  const StepOptions step = *std::exchange(step_, std::nullopt);
+  if (micro_batch_ != step.micro_batches) {
+    return FailedPrecondition("the step had ", micro_batch_, " of its ", step.micro_batches,
+                              " micro-batches");
+  }
+  if (dry_run()) {
+    dry_records_[step.trace_key] = tracer_.End();
+    return StepResult{};
+  }
+  FinishRecording();
+  MutexLock lock(mutex_);
+  GANTRY_RETURN_IF_ERROR(failure_);
+  if (plan_ != nullptr) moment_clock_ = step_start_ + plan_->next_use->moment_count();
+  if (!step.optimizer.has_value()) return StepResult{};
+  for (int64_t c = 0; c < layout_->chunk_count(); ++c) {
+    if (gradients_missing_[static_cast<size_t>(c)] > 0) {
+      GANTRY_RETURN_IF_ERROR(ZeroUntouched(ChunkId(c)));
+    }
+  }
+  while (!updates_->NormsComplete()) {
+    const Nanoseconds begin = options_.clock->Now();
+    GANTRY_RETURN_IF_ERROR(WaitForChange("gradients on their way to the optimizer", "end of step"));
+    stalls_[static_cast<size_t>(StallCause::kNorm)] += options_.clock->Now() - begin;
+  }
+  const StepDecision decision = updates_->DecideStep();
+  std::fill(ready_.begin(), ready_.end(), 0);
+  while (decision.skip && !updates_->idle()) {
+    GANTRY_RETURN_IF_ERROR(updates_->SkipStep());
+    if (updates_->idle()) break;
+    GANTRY_RETURN_IF_ERROR(WaitForChange("the gradients of a skipped step", "end of step"));
+  }
+  GANTRY_RETURN_IF_ERROR(PumpLocked());
+  update_work_.NotifyAll();
+  return StepResult{.gradient_norm = decision.gradient_norm,
+                    .clip_factor = decision.clip_factor,
+                    .outcome = decision.skip ? StepResult::Outcome::kSkippedNonFinite
+                                             : StepResult::Outcome::kUpdated};
+}
+
+// The step's first occurrence was recorded as it ran: from now on it has a plan.
+void EngineImpl::FinishRecording() {
+  if (!tracer_.recording()) return;
+  arena_->SetObserver(nullptr);
+  const StepRecord record = tracer_.End();
+  if (record.events.empty()) return;
+  CompiledPlan plan{.step = CompileStep(record, *layout_), .next_use = nullptr};
+  plan.next_use = std::make_unique<NextUseIndex>(plan.step.trace);
+  MutexLock lock(mutex_);
+  plans_.insert_or_assign(recording_key_, std::move(plan));
+}
+
+absl::Status EngineImpl::OnUpdated(ChunkId chunk, int64_t start_clock) {
+  const ChunkPlacement& place = placement_.chunks[static_cast<size_t>(chunk.value())];
+  const Tier tier = updates_->update_tier(chunk);
+  for (int kind = 0; kind < kStateKindCount; ++kind) {
+    const BlockId id{static_cast<StateKind>(kind), chunk};
+    if (id.kind == StateKind::kGradient || !layout_->HasBlock(id)) continue;
+    const BlockIndex block = manager_->IndexOf(id);
+    int64_t next = -moment_clock_;
+    if (placement_.eviction == EvictionOrder::kFurthestNextUse && training_plan_ != nullptr) {
+      const auto& moments = training_plan_->step.update_moment;
+      const int64_t moment = std::max<int64_t>(moments[static_cast<size_t>(chunk.value())], 0);
+      next = start_clock + training_plan_->next_use->NextUse(block, moment);
+    }
+    mover_->SetKey(block, next);
+    if (id.kind != StateKind::kParameter &&
+        place.optimizer_on_update_tier == Residency::kTransient) {
+      GANTRY_RETURN_IF_ERROR(mover_->Evict(block, tier));
+    }
+  }
+  RefreshLookAhead();
+  return absl::OkStatus();
+}
+
+absl::Status EngineImpl::CheckStateAccess(StateKind kind, TensorId tensor, int64_t first,
+                                          int64_t bytes) const {
+  if (dry_run()) return FailedPrecondition("state is accessible after Seal");
+  if (step_.has_value()) return FailedPrecondition("state is accessible between steps only");
+  const TensorSpec& spec = specs_[static_cast<size_t>(tensor.value())];
+  const ChunkId chunk = chunks_of_tensor_[static_cast<size_t>(tensor.value())].first;
+  const bool own_master = spec.dtype == DType::kF32 && kind == StateKind::kMaster;
+  if (kind == StateKind::kGradient || (!own_master && !layout_->HasBlock({kind, chunk}))) {
+    return InvalidArgument("'", spec.name, "' has no ", Name(kind), " between steps");
+  }
+  const int64_t size = kind == StateKind::kParameter ? SizeOf(spec.dtype) : 4;
+  if (bytes % size != 0 || first < 0 ||
+      first > layout_->placement(tensor).elements - bytes / size) {
+    return InvalidArgument("elements ", first, " to ", first + bytes / size, " of '", spec.name,
+                           "', which has ", layout_->placement(tensor).elements);
+  }
+  return absl::OkStatus();
+}
+
+// Calls visit(chunk, element in the chunk, element in the range, elements) for each chunk.
+template <typename Visit>
+absl::Status EngineImpl::ForEachChunkOf(TensorId tensor, int64_t first, int64_t count,
+                                        Visit visit) {
+  const int64_t begin = layout_->placement(tensor).offset + first;
+  const int64_t chunk_elements = layout_->chunk_elements();
+  const ChunkId tensor_first = chunks_of_tensor_[static_cast<size_t>(tensor.value())].first;
+  const int64_t group_first = tensor_first.value() - layout_->index_in_group(tensor_first);
+  for (int64_t done = 0; done < count;) {
+    const int64_t element = (begin + done) % chunk_elements;
+    const int64_t n = std::min(count - done, chunk_elements - element);
+    const ChunkId chunk(group_first + (begin + done) / chunk_elements);
+    GANTRY_RETURN_IF_ERROR(visit(chunk, element, done, n));
+    done += n;
+  }
+  return absl::OkStatus();
+}
+
+void EngineImpl::CopyOut(BlockIndex block, int64_t element, std::span<std::byte> bytes) const {
+  const int64_t slot = layout_->slot_bytes().count();
+  int64_t at = element * SizeOf(layout_->dtype_of(manager_->IdOf(block)));
+  while (!bytes.empty()) {
+    const auto n = std::min<size_t>(bytes.size(), static_cast<size_t>(slot - at % slot));
+    std::memcpy(
+        bytes.data(),
+        manager_->Part(block, manager_->storage_tier(), static_cast<int>(at / slot)) + at % slot,
+        n);
+    bytes = bytes.subspan(n);
+    at += static_cast<int64_t>(n);
+  }
+}
+
+void EngineImpl::CopyIn(BlockIndex block, int64_t element, std::span<const std::byte> bytes) {
+  const int64_t slot = layout_->slot_bytes().count();
+  int64_t at = element * SizeOf(layout_->dtype_of(manager_->IdOf(block)));
+  while (!bytes.empty()) {
+    const auto n = std::min<size_t>(bytes.size(), static_cast<size_t>(slot - at % slot));
+    std::memcpy(
+        manager_->Part(block, manager_->storage_tier(), static_cast<int>(at / slot)) + at % slot,
+        bytes.data(), n);
+    bytes = bytes.subspan(n);
+    at += static_cast<int64_t>(n);
+  }
+}
+
+absl::Status EngineImpl::ReadState(StateKind kind, TensorId tensor, int64_t first,
+                                   std::span<std::byte> bytes) {
+  const auto size = static_cast<int64_t>(bytes.size());
+  GANTRY_RETURN_IF_ERROR(CheckStateAccess(kind, tensor, first, size));
+  const DType dtype = specs_[static_cast<size_t>(tensor.value())].dtype;
+  if (kind == StateKind::kMaster && dtype == DType::kF32) kind = StateKind::kParameter;
+  const int64_t element_bytes = kind == StateKind::kParameter ? SizeOf(dtype) : 4;
+  MutexLock lock(mutex_);
+  const auto visit = [&](ChunkId chunk, int64_t element, int64_t done, int64_t n)
+                         GANTRY_NO_THREAD_SAFETY_ANALYSIS -> absl::Status {
+    const Need need{Index(kind, chunk), Need::Mode::kRead};
+    GANTRY_RETURN_IF_ERROR(Pin(manager_->storage_tier(), std::span(&need, 1), "read state"));
+    CopyOut(need.block, element,
+            bytes.subspan(static_cast<size_t>(done * element_bytes),
+                          static_cast<size_t>(n * element_bytes)));
+    Unpin(manager_->storage_tier(), std::span(&need, 1));
+    return absl::OkStatus();
+  };
+  return ForEachChunkOf(tensor, first, size / element_bytes, visit);
+}
+
+absl::Status EngineImpl::WriteState(StateKind kind, TensorId tensor, int64_t first,
+                                    std::span<const std::byte> bytes) {
+  const auto size = static_cast<int64_t>(bytes.size());
+  GANTRY_RETURN_IF_ERROR(CheckStateAccess(kind, tensor, first, size));
+  const DType dtype = specs_[static_cast<size_t>(tensor.value())].dtype;
+  if (kind == StateKind::kMaster && dtype == DType::kF32) kind = StateKind::kParameter;
+  const int64_t element_bytes = kind == StateKind::kParameter ? SizeOf(dtype) : 4;
+  MutexLock lock(mutex_);
+  const auto visit = [&](ChunkId chunk, int64_t element, int64_t done,
+                         int64_t n) GANTRY_NO_THREAD_SAFETY_ANALYSIS {
+    return WriteSlice(kind, chunk, element,
+                      bytes.subspan(static_cast<size_t>(done * element_bytes),
+                                    static_cast<size_t>(n * element_bytes)));
+  };
+  return ForEachChunkOf(tensor, first, size / element_bytes, visit);
+}
+
+// Writes one kind of state; a 16-bit parameter and its master are written together.
+absl::Status EngineImpl::WriteSlice(StateKind kind, ChunkId chunk, int64_t element,
+                                    std::span<const std::byte> bytes) {
+  const Tier tier = manager_->storage_tier();
+  std::vector<Need> needs{{Index(kind, chunk), Need::Mode::kWrite}};
+  const bool has_master = layout_->HasBlock({StateKind::kMaster, chunk});
+  if (has_master && (kind == StateKind::kMaster || kind == StateKind::kParameter)) {
+    const StateKind partner =
+        kind == StateKind::kMaster ? StateKind::kParameter : StateKind::kMaster;
+    needs.push_back({Index(partner, chunk), Need::Mode::kWrite});
+  }
+  GANTRY_RETURN_IF_ERROR(Pin(tier, needs, "write state"));
+  CopyIn(needs[0].block, element, bytes);
+  if (needs.size() == 2) {
+    const DType from = layout_->dtype_of(manager_->IdOf(needs[0].block));
+    const DType to = layout_->dtype_of(manager_->IdOf(needs[1].block));
+    const std::vector<std::byte> partner = ConvertElements(bytes, from, to);
+    CopyIn(needs[1].block, element, partner);
+  }
+  Unpin(tier, needs);
+  if (manager_->unified() || updates_->update_tier(chunk) != Tier::kDevice) {
+    return absl::OkStatus();
+  }
+  // The device is this chunk's home: the host copy becomes a spare one, which may be dropped.
+  for (Need& need : needs) need.mode = Need::Mode::kRead;
+  GANTRY_RETURN_IF_ERROR(Pin(Tier::kDevice, needs, "write state"));
+  Unpin(Tier::kDevice, needs);
+  return absl::OkStatus();
+}
+
+}  // namespace gantry

@@ -1,0 +1,236 @@
+// Design D4: whatever the budgets, the policy, the chunk size and the tiers, the engine's numbers
+// are those of the plain in-memory store, to the bit.
+#include "gemini/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/parallel_for.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "device/host/host_device.h"
+#include "gemini/testing/memory_store.h"
+#include "gemini/testing/toy_model.h"
+
+namespace gantry {
+namespace {
+
+constexpr int64_t kSmallChunk = kChunkGranularityElements;  // 64 KiB slots
+
+struct Outcome {
+  std::vector<double> losses;
+  uint64_t parameters = 0;
+  uint64_t master = 0;
+  uint64_t momentum = 0;
+  uint64_t variance = 0;
+  bool operator==(const Outcome&) const = default;
+};
+
+struct Scenario {
+  std::string name;
+  DeviceTopology topology = DeviceTopology::kDiscrete;
+  int64_t device_slots = 1000;
+  int64_t host_slots = 1000;
+  bool files = false;
+  std::string policy = "auto";
+  StaticFractions fractions{};
+  int64_t look_ahead = 8;
+  int64_t chunk_elements = kSmallChunk;
+  bool dry = true;
+  ToyModel::Options model{};
+  double clip = 1.0;
+  OptimizerStep::NonFinite non_finite = OptimizerStep::NonFinite::kSkipStep;
+  int threads = 2;
+  IoPreference io = IoPreference::kAuto;
+};
+
+std::ostream& operator<<(std::ostream& out, const Scenario& s) { return out << s.name; }
+
+constexpr int64_t kSteps = 4;
+
+OptimizerStep HyperOf(const Scenario& s, int64_t step) {
+  return {.learning_rate = 1e-2,
+          .weight_decay = 0.1,
+          .step = step,
+          .max_gradient_norm = s.clip,
+          .non_finite = s.non_finite};
+}
+
+absl::StatusOr<Outcome> Train(ParameterStore* store, const Scenario& s) {
+  ToyModel model(store, s.model);
+  GANTRY_RETURN_IF_ERROR(model.Register());
+  if (s.dry) GANTRY_RETURN_IF_ERROR(model.TrainStep(HyperOf(s, 1)).status());
+  GANTRY_RETURN_IF_ERROR(store->Seal());
+  GANTRY_RETURN_IF_ERROR(model.Initialize());
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    GANTRY_RETURN_IF_ERROR(model.TrainStep(HyperOf(s, step)).status());
+    if (step == 2) GANTRY_RETURN_IF_ERROR(model.Evaluate());
+  }
+  Outcome outcome{.losses = model.losses()};
+  GANTRY_ASSIGN_OR_RETURN(outcome.parameters, model.Hash(StateKind::kParameter));
+  GANTRY_ASSIGN_OR_RETURN(outcome.master, model.Hash(StateKind::kMaster));
+  GANTRY_ASSIGN_OR_RETURN(outcome.momentum, model.Hash(StateKind::kMomentum));
+  GANTRY_ASSIGN_OR_RETURN(outcome.variance, model.Hash(StateKind::kVariance));
+  return outcome;
+}
+
+struct Machinery {
+  MonotonicClock clock;
+  MemoryLogger logger;
+  std::unique_ptr<ThreadTeam> team;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Engine> engine;
+};
+
+absl::StatusOr<std::unique_ptr<Machinery>> MakeEngine(const Scenario& s) {
+  auto m = std::make_unique<Machinery>();
+  GANTRY_ASSIGN_OR_RETURN(m->team, ThreadTeam::Create({.threads = s.threads}));
+  GANTRY_ASSIGN_OR_RETURN(m->device,
+                          CreateHostDevice({.topology = s.topology, .clock = &m->clock}));
+  const int64_t slot = s.chunk_elements * 2;
+  GANTRY_ASSIGN_OR_RETURN(
+      m->engine,
+      Engine::Create({.device = m->device.get(),
+                      .team = m->team.get(),
+                      .clock = &m->clock,
+                      .logger = &m->logger,
+                      .device_memory = Bytes(slot * s.device_slots),
+                      .host_memory = Bytes(slot * s.host_slots),
+                      .spill_directory = s.files ? ::testing::TempDir() : "",
+                      .io = s.io,
+                      .policy = s.policy,
+                      .static_fractions = s.fractions,
+                      .look_ahead = s.look_ahead,
+                      .chunk_elements = s.chunk_elements,
+                      .gradient_dtype = s.model.micro_batches > 1 ? DType::kF32 : DType::kBF16}));
+  return m;
+}
+
+absl::StatusOr<Outcome> Oracle(const Scenario& s) {
+  GANTRY_ASSIGN_OR_RETURN(auto team, ThreadTeam::Create({.threads = 1}));
+  GANTRY_ASSIGN_OR_RETURN(
+      auto store,
+      MemoryStore::Create({.gradient_dtype = s.model.micro_batches > 1 ? DType::kF32 : DType::kBF16,
+                           .team = team.get()}));
+  return Train(store.get(), s);
+}
+
+class EngineIsBitIdentical : public ::testing::TestWithParam<Scenario> {};
+
+TEST_P(EngineIsBitIdentical, ToTheMemoryStore) {
+  const Scenario& s = GetParam();
+  absl::StatusOr<Outcome> expected = Oracle(s);
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  auto m = MakeEngine(s);
+  ASSERT_TRUE(m.ok()) << m.status();
+  absl::StatusOr<Outcome> actual = Train((*m)->engine.get(), s);
+  ASSERT_TRUE(actual.ok()) << actual.status();
+  EXPECT_EQ(actual->losses, expected->losses);
+  EXPECT_EQ(actual->parameters, expected->parameters);
+  EXPECT_EQ(actual->master, expected->master);
+  EXPECT_EQ(actual->momentum, expected->momentum);
+  EXPECT_EQ(actual->variance, expected->variance);
+  const EngineStatistics statistics = (*m)->engine->statistics();
+  EXPECT_LE(statistics.device.slots_peak, s.device_slots);
+  EXPECT_LE(statistics.host.slots_peak, s.host_slots);
+  if (s.files && s.host_slots < 50) {
+    EXPECT_GT(statistics.lanes[static_cast<size_t>(TransferLane::kFileWrite)].bytes, 0);
+  }
+}
+
+std::vector<Scenario> Scenarios() {
+  using enum DeviceTopology;
+  std::vector<Scenario> all = {
+      {.name = "resident"},
+      {.name = "resident_device_policy", .policy = "device"},
+      {.name = "unified_resident", .topology = kUnified, .host_slots = 0},
+      {.name = "unified_files",
+       .topology = kUnified,
+       .device_slots = 30,
+       .host_slots = 0,
+       .files = true},
+      {.name = "unified_files_lru",
+       .topology = kUnified,
+       .device_slots = 24,
+       .host_slots = 0,
+       .files = true,
+       .policy = "lru"},
+      {.name = "small_device", .device_slots = 18},
+      {.name = "small_device_files", .device_slots = 18, .host_slots = 24, .files = true},
+      {.name = "tiny_host", .device_slots = 18, .host_slots = 11, .files = true},
+      {.name = "cpu_policy", .device_slots = 20, .policy = "cpu"},
+      {.name = "cpu_policy_files",
+       .device_slots = 20,
+       .host_slots = 30,
+       .files = true,
+       .policy = "cpu"},
+      {.name = "static_half",
+       .device_slots = 200,
+       .host_slots = 200,
+       .files = true,
+       .policy = "static",
+       .fractions = {.offload_parameters = 0.5, .offload_optimizer = 0.5, .spill_optimizer = 0.5}},
+      {.name = "lru_no_look_ahead",
+       .device_slots = 18,
+       .host_slots = 24,
+       .files = true,
+       .policy = "lru",
+       .look_ahead = 0},
+      {.name = "no_dry_run", .device_slots = 20, .host_slots = 24, .files = true, .dry = false},
+      {.name = "larger_chunks",
+       .device_slots = 12,
+       .host_slots = 20,
+       .files = true,
+       .chunk_elements = 3 * kSmallChunk},
+      {.name = "no_clip", .device_slots = 18, .host_slots = 24, .files = true, .clip = 0.0},
+      {.name = "updates_in_backward",
+       .device_slots = 18,
+       .host_slots = 24,
+       .files = true,
+       .clip = 0.0,
+       .non_finite = OptimizerStep::NonFinite::kUpdateAnyway},
+      {.name = "updates_in_backward_unified",
+       .topology = kUnified,
+       .device_slots = 24,
+       .host_slots = 0,
+       .files = true,
+       .clip = 0.0,
+       .non_finite = OptimizerStep::NonFinite::kUpdateAnyway},
+      {.name = "accumulation",
+       .device_slots = 22,
+       .host_slots = 26,
+       .files = true,
+       .model = {.micro_batches = 3}},
+      {.name = "accumulation_resident", .model = {.micro_batches = 3}},
+      {.name = "f32",
+       .device_slots = 30,
+       .host_slots = 26,
+       .files = true,
+       .model = {.dtype = DType::kF32}},
+      {.name = "f32_unified",
+       .topology = kUnified,
+       .device_slots = 40,
+       .host_slots = 0,
+       .files = true,
+       .model = {.dtype = DType::kF32}},
+      {.name = "one_thread", .device_slots = 18, .host_slots = 24, .files = true, .threads = 1},
+      {.name = "threads_backend",
+       .device_slots = 18,
+       .host_slots = 24,
+       .files = true,
+       .io = IoPreference::kThreads},
+  };
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Scenarios, EngineIsBitIdentical, ::testing::ValuesIn(Scenarios()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace gantry

@@ -1,0 +1,276 @@
+#include "gemini/memory_tracer.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include "base/check.h"
+
+namespace gantry {
+
+uint64_t LeaseSignature(std::span<const ParameterUse> uses, Phase phase) {
+  uint64_t hash = 0xcbf29ce484222325ull ^ static_cast<uint64_t>(phase);
+  for (const ParameterUse& use : uses) {
+    hash = (hash ^
+            (static_cast<uint64_t>(use.tensor.value()) * 4 + static_cast<uint64_t>(use.access))) *
+           0x100000001b3ull;
+  }
+  return hash;
+}
+
+void MemoryTracer::Begin(const StepOptions& options) {
+  recording_ = true;
+  record_ = StepRecord{};
+  record_.optimizer = options.optimizer.has_value();
+}
+
+StepRecord MemoryTracer::End() {
+  GANTRY_CHECK(recording_);
+  recording_ = false;
+  return std::exchange(record_, StepRecord{});
+}
+
+void MemoryTracer::Add(StepRecord::Event event) {
+  if (!recording_) return;
+  event.time = clock_->Now();
+  record_.events.push_back(event);
+}
+
+void MemoryTracer::OnMicroBatch() {
+  if (!recording_) return;
+  ++record_.micro_batches;
+  Add({.kind = StepRecord::Event::Kind::kMicroBatch});
+}
+
+void MemoryTracer::OnAcquire(std::span<const ParameterUse> uses, std::string_view name,
+                             Phase phase) {
+  if (!recording_) return;
+  const auto known = std::find(record_.names.begin(), record_.names.end(), name);
+  const auto number = static_cast<int32_t>(known - record_.names.begin());
+  if (known == record_.names.end()) record_.names.emplace_back(name);
+  Add({.kind = StepRecord::Event::Kind::kAcquire,
+       .phase = phase,
+       .name = number,
+       .first_use = static_cast<int32_t>(record_.uses.size()),
+       .use_count = static_cast<int32_t>(uses.size())});
+  record_.uses.insert(record_.uses.end(), uses.begin(), uses.end());
+}
+
+void MemoryTracer::OnRelease() { Add({.kind = StepRecord::Event::Kind::kRelease}); }
+
+void MemoryTracer::OnGradientReady(TensorId tensor) {
+  Add({.kind = StepRecord::Event::Kind::kGradientReady, .offset = tensor.value()});
+}
+
+void MemoryTracer::OnAllocate(int64_t offset, int64_t bytes) {
+  Add({.kind = StepRecord::Event::Kind::kAllocate, .offset = offset, .bytes = bytes});
+}
+
+void MemoryTracer::OnFree(int64_t offset, int64_t bytes) {
+  Add({.kind = StepRecord::Event::Kind::kFree, .offset = offset, .bytes = bytes});
+}
+
+namespace {
+
+// Counts the arena pages under live allocations, as ActivationArena does.
+class LivePages {
+ public:
+  explicit LivePages(int64_t page_bytes) : page_bytes_(page_bytes) {}
+
+  void Change(int64_t offset, int64_t bytes, int64_t by) {
+    if (bytes == 0) return;
+    const int64_t last = (offset + bytes - 1) / page_bytes_;
+    if (static_cast<int64_t>(allocations_.size()) <= last) {
+      allocations_.resize(static_cast<size_t>(last + 1), 0);
+    }
+    for (int64_t page = offset / page_bytes_; page <= last; ++page) {
+      int64_t& count = allocations_[static_cast<size_t>(page)];
+      if (count == 0) ++live_;
+      count += by;
+      if (count == 0) --live_;
+    }
+  }
+  int64_t live() const { return live_; }
+
+ private:
+  int64_t page_bytes_;
+  int64_t live_ = 0;
+  std::vector<int64_t> allocations_;
+};
+
+class StepCompiler {
+ public:
+  StepCompiler(const StepRecord& record, const ChunkLayout& layout)
+      : record_(record),
+        layout_(layout),
+        pages_(layout.slot_bytes().count()),
+        gradient_begun_(static_cast<size_t>(layout.chunk_count()), false),
+        first_forward_(static_cast<size_t>(layout.chunk_count()),
+                       std::numeric_limits<int64_t>::max()) {}
+
+  CompiledStep Run() {
+    Trace& trace = step_.trace;
+    trace.names = record_.names;
+    const int64_t chunks = layout_.chunk_count();
+    for (int64_t block = 0; block < chunks * kStateKindCount; ++block) {
+      const BlockId id{static_cast<StateKind>(block / chunks), ChunkId(block % chunks)};
+      trace.block_slots.push_back(layout_.HasBlock(id) ? static_cast<int8_t>(layout_.slots_of(id))
+                                                       : int8_t{0});
+    }
+    for (const StepRecord::Event& event : record_.events) OnEvent(event);
+    step_.update_moment.assign(static_cast<size_t>(chunks), -1);
+    AddChunkOrder();
+    if (record_.optimizer) AddOptimizerMoments();
+    AddActivationWindows();
+    return std::move(step_);
+  }
+
+ private:
+  void OnEvent(const StepRecord::Event& event) {
+    using Kind = StepRecord::Event::Kind;
+    switch (event.kind) {
+      case Kind::kAcquire:
+        AddLeaseMoment(event);
+        break;
+      case Kind::kAllocate:
+        pages_.Change(event.offset, event.bytes, 1);
+        NotePages();
+        break;
+      case Kind::kFree:
+        pages_.Change(event.offset, event.bytes, -1);
+        break;
+      case Kind::kRelease:
+        if (!step_.trace.moments.empty()) {
+          Moment& moment = step_.trace.moments.back();
+          moment.compute = event.time - acquired_;
+        }
+        break;
+      case Kind::kGradientReady:
+      case Kind::kMicroBatch:
+        break;
+    }
+  }
+
+  void NotePages() {
+    if (step_.trace.moments.empty()) return;
+    Moment& moment = step_.trace.moments.back();
+    moment.activation_slots = std::max(moment.activation_slots, pages_.live());
+  }
+
+  void AddLeaseMoment(const StepRecord::Event& event) {
+    Trace& trace = step_.trace;
+    const std::span<const ParameterUse> uses =
+        std::span(record_.uses)
+            .subspan(static_cast<size_t>(event.first_use), static_cast<size_t>(event.use_count));
+    Moment moment{.phase = event.phase,
+                  .name = event.name,
+                  .first_use = static_cast<int64_t>(trace.uses.size()),
+                  .use_count = 0,
+                  .compute = 0,
+                  .activation_slots = pages_.live()};
+    for (const ParameterUse& use : uses) {
+      const auto [first, last] = layout_.ChunksOf(use.tensor);
+      for (int64_t chunk = first.value(); chunk <= last.value(); ++chunk) {
+        AddUse(use.access, ChunkId(chunk), moment.first_use);
+      }
+    }
+    moment.use_count = static_cast<int64_t>(trace.uses.size()) - moment.first_use;
+    trace.moments.push_back(moment);
+    step_.signatures.push_back(LeaseSignature(uses, event.phase));
+    acquired_ = event.time;
+  }
+
+  void AddUse(ParameterAccess access, ChunkId chunk, int64_t first_use_of_moment) {
+    const auto c = static_cast<size_t>(chunk.value());
+    if (access != ParameterAccess::kGradient) {
+      AddBlock(StateKind::kParameter, chunk, BlockAccess::kRead, first_use_of_moment);
+      first_forward_[c] =
+          std::min(first_forward_[c], static_cast<int64_t>(step_.trace.moments.size()));
+    }
+    if (access != ParameterAccess::kRead) {
+      AddBlock(StateKind::kGradient, chunk,
+               gradient_begun_[c] ? BlockAccess::kWrite : BlockAccess::kCreate,
+               first_use_of_moment);
+      gradient_begun_[c] = true;
+    }
+  }
+
+  // Tensors of one lease may share a chunk: each block counts once per moment.
+  void AddBlock(StateKind kind, ChunkId chunk, BlockAccess access, int64_t first_use_of_moment) {
+    const auto block =
+        static_cast<int32_t>(static_cast<int64_t>(kind) * layout_.chunk_count() + chunk.value());
+    for (size_t i = static_cast<size_t>(first_use_of_moment); i < step_.trace.uses.size(); ++i) {
+      if (step_.trace.uses[i].block == block) return;
+    }
+    step_.trace.uses.push_back({block, access});
+  }
+
+  void AddChunkOrder() {
+    by_first_use_.resize(static_cast<size_t>(layout_.chunk_count()));
+    std::iota(by_first_use_.begin(), by_first_use_.end(), 0);
+    std::stable_sort(by_first_use_.begin(), by_first_use_.end(), [&](int64_t a, int64_t b) {
+      return first_forward_[static_cast<size_t>(a)] < first_forward_[static_cast<size_t>(b)];
+    });
+    step_.chunk_order.resize(by_first_use_.size());
+    for (size_t rank = 0; rank < by_first_use_.size(); ++rank) {
+      step_.chunk_order[static_cast<size_t>(by_first_use_[rank])] = static_cast<int64_t>(rank);
+    }
+  }
+
+  void AddOptimizerMoments() {
+    Trace& trace = step_.trace;
+    const auto name = static_cast<int32_t>(trace.names.size());
+    trace.names.emplace_back("optimizer update");
+    for (const int64_t c : by_first_use_) {
+      const ChunkId chunk(c);
+      if (!layout_.HasBlock({StateKind::kGradient, chunk})) continue;
+      step_.update_moment[static_cast<size_t>(c)] = static_cast<int64_t>(trace.moments.size());
+      const auto first = static_cast<int64_t>(trace.uses.size());
+      AddBlock(StateKind::kGradient, chunk, BlockAccess::kConsume, first);
+      for (const StateKind kind :
+           {StateKind::kMaster, StateKind::kMomentum, StateKind::kVariance}) {
+        if (layout_.HasBlock({kind, chunk})) AddBlock(kind, chunk, BlockAccess::kWrite, first);
+      }
+      const bool own_master = !layout_.HasBlock({StateKind::kMaster, chunk});
+      AddBlock(StateKind::kParameter, chunk,
+               own_master ? BlockAccess::kWrite : BlockAccess::kCreate, first);
+      trace.moments.push_back({.phase = Phase::kOptimizer,
+                               .name = name,
+                               .first_use = first,
+                               .use_count = static_cast<int64_t>(trace.uses.size()) - first,
+                               .compute = 0,
+                               .activation_slots = 0});
+    }
+  }
+
+  void AddActivationWindows() {
+    const std::vector<Moment>& moments = step_.trace.moments;
+    step_.activation_after.resize(moments.size(), 0);
+    for (size_t i = 0; i < moments.size(); ++i) {
+      const size_t end =
+          std::min(moments.size(), i + static_cast<size_t>(CompiledStep::kTrimWindow));
+      for (size_t j = i; j < end; ++j) {
+        step_.activation_after[i] =
+            std::max(step_.activation_after[i], moments[j].activation_slots);
+      }
+    }
+  }
+
+  const StepRecord& record_;
+  const ChunkLayout& layout_;
+  LivePages pages_;
+  std::vector<bool> gradient_begun_;
+  std::vector<int64_t> first_forward_;  // first moment that reads the chunk's parameter
+  std::vector<int64_t> by_first_use_;   // chunks in that order
+  Nanoseconds acquired_ = 0;
+  CompiledStep step_;
+};
+
+}  // namespace
+
+CompiledStep CompileStep(const StepRecord& record, const ChunkLayout& layout) {
+  return StepCompiler(record, layout).Run();
+}
+
+}  // namespace gantry

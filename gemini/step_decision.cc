@@ -1,0 +1,27 @@
+#include "gemini/step_decision.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "offload/gradient_norm.h"
+
+namespace gantry {
+
+bool WaitsForNorm(const OptimizerStep& step) {
+  return step.max_gradient_norm > 0.0 || step.non_finite == OptimizerStep::NonFinite::kSkipStep;
+}
+
+StepDecision Decide(const OptimizerStep& step, std::span<const double> partials) {
+  StepDecision decision{};
+  decision.gradient_norm = std::sqrt(CombineSegments(partials)) / step.loss_scale;
+  decision.skip = step.non_finite == OptimizerStep::NonFinite::kSkipStep &&
+                  !std::isfinite(decision.gradient_norm);
+  decision.clip_factor = 1.0;
+  if (step.max_gradient_norm > 0.0) {
+    decision.clip_factor = std::min(1.0, step.max_gradient_norm / (decision.gradient_norm + 1e-6));
+  }
+  decision.gradient_factor = static_cast<float>(decision.clip_factor / step.loss_scale);
+  return decision;
+}
+
+}  // namespace gantry

@@ -1,0 +1,203 @@
+#include "gemini/testing/toy_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <span>
+
+#include "base/hash.h"
+#include "base/random.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+
+namespace gantry {
+namespace {
+
+constexpr int kTied = 0;
+constexpr int kFrozen = 1;
+
+}  // namespace
+
+absl::Status ToyModel::Register() {
+  const auto add = [&](std::string name, int64_t elements,
+                       Trainability trainability) -> absl::StatusOr<TensorId> {
+    TensorSpec spec{.name = std::move(name),
+                    .shape = {elements},
+                    .dtype = options_.dtype,
+                    .trainability = trainability};
+    GANTRY_ASSIGN_OR_RETURN(
+        const TensorId id,
+        store_->Register(spec, {.weight_decay_factor = elements < 1000 ? 0.0 : 1.0}));
+    tensors_.push_back(id);
+    return id;
+  };
+  GANTRY_ASSIGN_OR_RETURN(const TensorId tied, add("tied", 30'011, Trainability::kTrainable));
+  GANTRY_RETURN_IF_ERROR(store_->Alias("head", tied));
+  GANTRY_ASSIGN_OR_RETURN(const TensorId frozen, add("frozen", 20'003, Trainability::kFrozen));
+  for (int64_t l = 0; l < options_.layers; ++l) {
+    GANTRY_ASSIGN_OR_RETURN(const TensorId weight,
+                            add(StrCat("layer.", l, ".weight"), options_.layer_elements + 7 * l,
+                                Trainability::kTrainable));
+    GANTRY_ASSIGN_OR_RETURN(const TensorId norm,
+                            add(StrCat("layer.", l, ".norm"), 65 + l, Trainability::kTrainable));
+    layers_.push_back({weight, norm});
+  }
+  GANTRY_ASSIGN_OR_RETURN(const TensorId untouched,
+                          add("untouched", 5'000, Trainability::kTrainable));
+  special_ = {tied, frozen, untouched};
+  return absl::OkStatus();
+}
+
+absl::Status ToyModel::Initialize() {
+  for (const TensorId tensor : tensors_) {
+    const TensorSpec& spec = store_->layout().tensor(tensor);
+    const int64_t elements = store_->layout().placement(tensor).elements;
+    const Random random({.seed = 42, .stream = static_cast<uint64_t>(tensor.value())});
+    const bool frozen = spec.trainability == Trainability::kFrozen;
+    const DType dtype = frozen ? spec.dtype : DType::kF32;
+    constexpr int64_t kPiece = 9'999;  // crosses chunk borders at odd places
+    for (int64_t first = 0; first < elements; first += kPiece) {
+      const int64_t count = std::min(kPiece, elements - first);
+      std::vector<std::byte> bytes(static_cast<size_t>(count * SizeOf(dtype)));
+      for (int64_t i = 0; i < count; ++i) {
+        StoreElement(dtype, bytes.data(), i,
+                     static_cast<float>(0.02 * random.Normal(static_cast<uint64_t>(first + i))));
+      }
+      GANTRY_RETURN_IF_ERROR(store_->WriteState(frozen ? StateKind::kParameter : StateKind::kMaster,
+                                                tensor, first, bytes));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void ToyModel::Mix(const LeasedTensor& tensor) {
+  double sum = 0.0;
+  for (int64_t i = 0; i < tensor.elements; ++i) {
+    sum += LoadElement(tensor.dtype, tensor.parameter, i) * (1.0 + static_cast<double>(i % 13));
+  }
+  x_ = 0.5 * x_ + sum / static_cast<double>(tensor.elements);
+}
+
+absl::Status ToyModel::Read(TensorId tensor, std::string_view name) {
+  const ParameterUse use{tensor, ParameterAccess::kRead};
+  GANTRY_ASSIGN_OR_RETURN(const Lease lease,
+                          store_->Acquire(std::span(&use, 1), name, Phase::kForward));
+  if (!store_->dry_run()) Mix(lease[0]);
+  return absl::OkStatus();
+}
+
+absl::Status ToyModel::ReadLayer(const Layer& layer, int64_t number) {
+  const ParameterUse uses[] = {{layer.weight, ParameterAccess::kRead},
+                               {layer.norm, ParameterAccess::kRead}};
+  GANTRY_ASSIGN_OR_RETURN(const Lease lease,
+                          store_->Acquire(uses, StrCat("layer ", number), Phase::kForward));
+  GANTRY_ASSIGN_OR_RETURN(ArenaBuffer activation,
+                          store_->arena().Allocate(options_.activation_bytes));
+  if (!store_->dry_run()) {
+    Mix(lease[0]);
+    Mix(lease[1]);
+    std::memset(activation.data(), static_cast<int>(number + 1),
+                static_cast<size_t>(activation.bytes()));
+  }
+  activations_.push_back(std::move(activation));
+  return absl::OkStatus();
+}
+
+absl::Status ToyModel::Forward(int64_t micro_batch) {
+  x_ = 0.1 * static_cast<double>(micro_batch + steps_);
+  GANTRY_RETURN_IF_ERROR(Read(special_[kTied], "embed"));
+  GANTRY_RETURN_IF_ERROR(Read(special_[kFrozen], "frozen"));
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    GANTRY_RETURN_IF_ERROR(ReadLayer(layers_[l], static_cast<int64_t>(l)));
+  }
+  return Read(special_[kTied], "head");
+}
+
+absl::Status ToyModel::Contribute(const std::vector<TensorId>& tensors, std::string_view name,
+                                  int64_t salt) {
+  std::vector<ParameterUse> uses;
+  for (const TensorId tensor : tensors) uses.push_back({tensor, ParameterAccess::kReadAndGradient});
+  GANTRY_ASSIGN_OR_RETURN(const Lease lease, store_->Acquire(uses, name, Phase::kBackward));
+  if (store_->dry_run()) return absl::OkStatus();
+  for (int t = 0; t < lease.size(); ++t) {
+    const LeasedTensor& leased = lease[t];
+    const Random random({.seed = 7, .stream = static_cast<uint64_t>(salt)});
+    const double noise = random.Normal(static_cast<uint64_t>(leased.tensor.value()));
+    for (int64_t i = 0; i < leased.elements; ++i) {
+      float value = 0.01f * LoadElement(leased.dtype, leased.parameter, i) +
+                    static_cast<float>((noise + x_) * std::cos(static_cast<double>(i + salt)));
+      if (leased.gradient_content == GradientContent::kPartial) {
+        value += LoadElement(leased.gradient_dtype, leased.gradient, i);
+      }
+      StoreElement(leased.gradient_dtype, leased.gradient, i, value);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ToyModel::Backward(int64_t micro_batch) {
+  const int64_t salt = 100 * steps_ + 10 * micro_batch;
+  GANTRY_RETURN_IF_ERROR(Contribute({special_[kTied]}, "head backward", salt));
+  for (size_t l = layers_.size(); l-- > 0;) {
+    if (!store_->dry_run()) {
+      // An activation must have survived everything that moved since the forward pass.
+      const ArenaBuffer& activation = activations_[l];
+      for (int64_t i = 0; i < activation.bytes(); i += 997) {
+        if (activation.data()[i] != static_cast<std::byte>(l + 1)) {
+          return DataLoss("activation ", l, " changed at byte ", i);
+        }
+      }
+    }
+    GANTRY_RETURN_IF_ERROR(Contribute({layers_[l].weight, layers_[l].norm},
+                                      StrCat("layer ", l, " backward"),
+                                      salt + static_cast<int64_t>(l) + 1));
+    activations_.pop_back();
+    store_->GradientReady(layers_[l].weight);
+    store_->GradientReady(layers_[l].norm);
+  }
+  GANTRY_RETURN_IF_ERROR(Contribute({special_[kTied]}, "embed backward", salt + 9));
+  store_->GradientReady(special_[kTied]);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepResult> ToyModel::TrainStep(const OptimizerStep& hyper) {
+  GANTRY_RETURN_IF_ERROR(
+      store_->BeginStep({.micro_batches = options_.micro_batches, .optimizer = hyper}));
+  for (int64_t m = 0; m < options_.micro_batches; ++m) {
+    GANTRY_RETURN_IF_ERROR(store_->BeginMicroBatch());
+    GANTRY_RETURN_IF_ERROR(Forward(m));
+    GANTRY_RETURN_IF_ERROR(Backward(m));
+    if (!store_->dry_run()) losses_.push_back(x_);
+  }
+  GANTRY_ASSIGN_OR_RETURN(const StepResult result, store_->EndStep());
+  if (!store_->dry_run()) {
+    ++steps_;
+    losses_.push_back(result.gradient_norm);
+  }
+  return result;
+}
+
+absl::Status ToyModel::Evaluate() {
+  GANTRY_RETURN_IF_ERROR(store_->BeginStep({.trace_key = "evaluate", .optimizer = {}}));
+  GANTRY_RETURN_IF_ERROR(store_->BeginMicroBatch());
+  GANTRY_RETURN_IF_ERROR(Forward(0));
+  activations_.clear();
+  losses_.push_back(x_);
+  return store_->EndStep().status();
+}
+
+absl::StatusOr<uint64_t> ToyModel::Hash(StateKind kind) {
+  Hasher hasher;
+  for (const TensorId tensor : tensors_) {
+    const TensorSpec& spec = store_->layout().tensor(tensor);
+    if (kind != StateKind::kParameter && spec.trainability == Trainability::kFrozen) continue;
+    const int64_t elements = store_->layout().placement(tensor).elements;
+    const int64_t size = kind == StateKind::kParameter ? SizeOf(spec.dtype) : 4;
+    std::vector<std::byte> bytes(static_cast<size_t>(elements * size));
+    GANTRY_RETURN_IF_ERROR(store_->ReadState(kind, tensor, 0, bytes));
+    hasher.Update(bytes);
+  }
+  return hasher.Digest64();
+}
+
+}  // namespace gantry

@@ -1,0 +1,71 @@
+// A deterministic pretend model for tests of parameter stores: layers with tensors of awkward
+// sizes, a tied tensor used first and last, a frozen tensor, one that never gets a gradient,
+// activations that live from forward to backward, and gradients that are simple functions of
+// everything read, so that any wrong byte anywhere changes the final parameters.
+#ifndef GANTRY_GEMINI_TESTING_TOY_MODEL_H_
+#define GANTRY_GEMINI_TESTING_TOY_MODEL_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/dtype.h"
+#include "base/ids.h"
+#include "gemini/parameter_store.h"
+
+namespace gantry {
+
+class ToyModel {
+ public:
+  struct Options {
+    int64_t layers = 5;
+    int64_t layer_elements = 40'001;
+    int64_t activation_bytes = 50'000;
+    DType dtype = DType::kBF16;
+    int64_t micro_batches = 1;
+  };
+  // `store` outlives the model.
+  ToyModel(ParameterStore* store, const Options& options) : store_(store), options_(options) {}
+
+  absl::Status Register();
+  // Values from counter-based random numbers. REQUIRES: sealed.
+  absl::Status Initialize();
+  // One whole step; `step` is 1-based. Returns the result of EndStep and adds the loss to `losses`.
+  absl::StatusOr<StepResult> TrainStep(const OptimizerStep& hyper);
+  // Forward passes only.
+  absl::Status Evaluate();
+  // XXH3 over all tensors' state of one kind; tensors without it are passed over.
+  absl::StatusOr<uint64_t> Hash(StateKind kind);
+
+  const std::vector<double>& losses() const { return losses_; }
+  int64_t tensor_count() const { return static_cast<int64_t>(tensors_.size()); }
+
+ private:
+  struct Layer {
+    TensorId weight;
+    TensorId norm;
+  };
+  absl::Status Forward(int64_t micro_batch);
+  absl::Status Backward(int64_t micro_batch);
+  absl::Status Read(TensorId tensor, std::string_view name);
+  absl::Status ReadLayer(const Layer& layer, int64_t number);
+  absl::Status Contribute(const std::vector<TensorId>& tensors, std::string_view name,
+                          int64_t salt);
+  void Mix(const LeasedTensor& tensor);
+
+  ParameterStore* store_;
+  Options options_;
+  std::vector<TensorId> tensors_;  // all
+  std::vector<Layer> layers_;
+  std::vector<TensorId> special_;  // tied, frozen, untouched
+  std::vector<ArenaBuffer> activations_;
+  double x_ = 0.0;
+  int64_t steps_ = 0;
+  std::vector<double> losses_;
+};
+
+}  // namespace gantry
+
+#endif  // GANTRY_GEMINI_TESTING_TOY_MODEL_H_

@@ -1,0 +1,320 @@
+#include "gemini/update_queue.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "offload/gradient_norm.h"
+#include "offload/hybrid_adam.h"
+
+namespace gantry {
+namespace {
+
+// Chunks whose blocks are wanted at once: one being updated, one arriving, two under way.
+constexpr size_t kUpdateWindow = 4;
+
+}  // namespace
+
+UpdateQueue::UpdateQueue(Options options)
+    : manager_(*options.manager),
+      mover_(*options.mover),
+      team_(options.team),
+      tensors_(std::move(options.tensors)),
+      update_tiers_(std::move(options.update_tiers)),
+      on_updated_(std::move(options.on_updated)) {
+  const ChunkLayout& layout = manager_.layout();
+  chunks_.resize(static_cast<size_t>(layout.chunk_count()));
+  int64_t segments = 0;
+  for (int64_t c = 0; c < layout.chunk_count(); ++c) {
+    const ChunkId chunk(c);
+    at(chunk).order = c;
+    if (!layout.HasBlock({StateKind::kGradient, chunk})) continue;
+    ++trainable_chunks_;
+    // Only segments that carry elements count, so that the sum does not depend on chunk size.
+    const std::span<const TensorSlice> slices = layout.SlicesIn(chunk);
+    const int64_t end = slices.empty() ? 0 : slices.back().chunk_begin + slices.back().elements;
+    at(chunk).first_segment = segments;
+    at(chunk).segments = SegmentCount(end);
+    segments += at(chunk).segments;
+  }
+  partials_.assign(static_cast<size_t>(segments), 0.0);
+}
+
+void UpdateQueue::BeginStep(const OptimizerStep& hyper, int64_t start_clock,
+                            std::span<const int64_t> order) {
+  // shared: updates of this step may run during the next one.
+  current_ = std::make_shared<StepContext>();
+  current_->hyper = hyper;
+  current_->start_clock = start_clock;
+  if (!WaitsForNorm(hyper)) {
+    current_->decided = true;
+    current_->decision = {.gradient_norm = 0.0,
+                          .clip_factor = 1.0,
+                          .gradient_factor = static_cast<float>(1.0 / hyper.loss_scale),
+                          .skip = false};
+  }
+  // Orders are fixed while chunks are queued by them.
+  if (pending_ > 0) return;
+  for (size_t c = 0; c < order.size(); ++c) chunks_[c].order = order[c];
+}
+
+void UpdateQueue::OnGradientBegun(ChunkId chunk) {
+  ChunkGradient& gradient = at(chunk);
+  GANTRY_CHECK(gradient.phase == GradientPhase::kNone) << chunk;
+  gradient.phase = GradientPhase::kAccumulating;
+  gradient.step = current_;
+}
+
+void UpdateQueue::OnGradientComplete(ChunkId chunk) {
+  ChunkGradient& gradient = at(chunk);
+  GANTRY_CHECK(gradient.phase == GradientPhase::kAccumulating) << chunk;
+  gradient.phase = GradientPhase::kComplete;
+  ++pending_;
+  to_norm_.emplace(gradient.order, chunk.value());
+}
+
+StepDecision UpdateQueue::DecideStep() {
+  GANTRY_CHECK(NormsComplete());
+  const StepDecision decision = Decide(current_->hyper, partials_);
+  if (current_->decided) {
+    // Updates did not wait: only the norm is news.
+    current_->decision.gradient_norm = decision.gradient_norm;
+  } else {
+    current_->decision = decision;
+    current_->decided = true;
+  }
+  return current_->decision;
+}
+
+absl::Status UpdateQueue::SkipStep() {
+  GANTRY_CHECK(current_->decided && current_->decision.skip);
+  for (auto it = to_update_.begin(); it != to_update_.end();) {
+    const ChunkId chunk(it->second);
+    ChunkGradient& gradient = at(chunk);
+    const BlockIndex block = Index(StateKind::kGradient, chunk);
+    bool idle = gradient.step->decided && gradient.step->decision.skip;
+    for (const Tier tier : {Tier::kDevice, Tier::kHost}) {
+      const BlockCopy& copy = manager_.copy(block, tier);
+      idle = idle && (copy.phase == CopyPhase::kAbsent || copy.idle());
+    }
+    if (!idle) {
+      ++it;
+      continue;
+    }
+    it = to_update_.erase(it);
+    GANTRY_RETURN_IF_ERROR(mover_.Forget(block));
+    manager_.state(chunk).Transition(ChunkState::kHold, -1);
+    gradient.phase = GradientPhase::kNone;
+    gradient.step = nullptr;
+    --pending_;
+  }
+  return absl::OkStatus();
+}
+
+std::vector<BlockIndex> UpdateQueue::WrittenBlocks(ChunkId chunk) const {
+  std::vector<BlockIndex> blocks;
+  for (const StateKind kind : {StateKind::kMaster, StateKind::kMomentum, StateKind::kVariance}) {
+    if (manager_.layout().HasBlock({kind, chunk})) blocks.push_back(Index(kind, chunk));
+  }
+  // An f32 parameter is its own master: it is read, so it must be there with its content.
+  if (!manager_.layout().HasBlock({StateKind::kMaster, chunk})) {
+    blocks.push_back(Index(StateKind::kParameter, chunk));
+  }
+  return blocks;
+}
+
+// All blocks of a chunk: the gradient is used up, the others are written.
+std::vector<BlockIndex> UpdateQueue::UpdatedBlocks(ChunkId chunk) const {
+  std::vector<BlockIndex> blocks = WrittenBlocks(chunk);
+  blocks.push_back(Index(StateKind::kGradient, chunk));
+  if (manager_.layout().HasBlock({StateKind::kMaster, chunk})) {
+    blocks.push_back(Index(StateKind::kParameter, chunk));
+  }
+  return blocks;
+}
+
+std::vector<Want> UpdateQueue::Wants() const {
+  std::vector<Want> wants;
+  size_t count = 0;
+  for (const auto& [order, c] : to_norm_) {
+    if (count++ == kUpdateWindow) break;
+    const ChunkId chunk(c);
+    wants.push_back({.block = Index(StateKind::kGradient, chunk), .tier = update_tier(chunk)});
+  }
+  count = 0;
+  for (const auto& [order, c] : to_update_) {
+    if (count == kUpdateWindow) break;
+    const ChunkId chunk(c);
+    const ChunkGradient& gradient = at(chunk);
+    if (!gradient.step->decided || gradient.step->decision.skip) continue;
+    ++count;
+    const Tier tier = update_tier(chunk);
+    bool arrived = true;
+    const auto want = [&](BlockIndex block) {
+      wants.push_back({.block = block, .tier = tier});
+      arrived = arrived && manager_.copy(block, tier).phase == CopyPhase::kValid;
+    };
+    want(Index(StateKind::kGradient, chunk));
+    for (const BlockIndex block : WrittenBlocks(chunk)) want(block);
+    // The 16-bit parameter is overwritten whole: it needs room, not content. Its room is taken
+    // last, since until the update it holds undefined bytes.
+    if (arrived && manager_.layout().HasBlock({StateKind::kMaster, chunk})) {
+      wants.push_back({.block = Index(StateKind::kParameter, chunk),
+                       .tier = tier,
+                       .source = Want::Source::kNothing});
+    }
+  }
+  return wants;
+}
+
+bool UpdateQueue::NormReady(ChunkId chunk) const {
+  return manager_.copy(Index(StateKind::kGradient, chunk), update_tier(chunk)).phase ==
+         CopyPhase::kValid;
+}
+
+bool UpdateQueue::UpdateReady(ChunkId chunk) const {
+  const StepContext& step = *at(chunk).step;
+  if (!step.decided || step.decision.skip) return false;
+  for (const BlockIndex block : UpdatedBlocks(chunk)) {
+    if (!mover_.Writable(block, update_tier(chunk))) return false;
+  }
+  return true;
+}
+
+bool UpdateQueue::HasRunnableJob() const {
+  for (const auto& [order, c] : to_norm_) {
+    if (NormReady(ChunkId(c))) return true;
+  }
+  for (const auto& [order, c] : to_update_) {
+    if (UpdateReady(ChunkId(c))) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<std::optional<UpdateQueue::Job>> UpdateQueue::TakeJob() {
+  for (auto it = to_norm_.begin(); it != to_norm_.end(); ++it) {
+    const ChunkId chunk(it->second);
+    if (!NormReady(chunk)) continue;
+    to_norm_.erase(it);
+    ChunkGradient& gradient = at(chunk);
+    gradient.phase = GradientPhase::kNorming;
+    const BlockIndex block = Index(StateKind::kGradient, chunk);
+    mover_.CancelEviction(block, update_tier(chunk));
+    ++manager_.copy(block, update_tier(chunk)).pins;
+    ++running_;
+    return Job{Job::Kind::kNorm, chunk, gradient.step};
+  }
+  for (auto it = to_update_.begin(); it != to_update_.end(); ++it) {
+    const ChunkId chunk(it->second);
+    if (!UpdateReady(chunk)) continue;
+    to_update_.erase(it);
+    ChunkGradient& gradient = at(chunk);
+    gradient.phase = GradientPhase::kUpdating;
+    const Tier tier = update_tier(chunk);
+    for (const BlockIndex block : UpdatedBlocks(chunk)) {
+      GANTRY_RETURN_IF_ERROR(mover_.BeginWrite(block, tier));
+    }
+    ++running_;
+    return Job{Job::Kind::kUpdate, chunk, gradient.step};
+  }
+  return std::nullopt;
+}
+
+void UpdateQueue::RunJob(const Job& job) {
+  if (job.kind == Job::Kind::kNorm) {
+    RunNorm(job.chunk);
+  } else {
+    RunUpdate(job);
+  }
+}
+
+void UpdateQueue::RunNorm(ChunkId chunk) {
+  const ChunkGradient& gradient = at(chunk);
+  const BlockId id{StateKind::kGradient, chunk};
+  const DType dtype = manager_.layout().dtype_of(id);
+  const int64_t per_part = manager_.layout().slot_bytes().count() / SizeOf(dtype);
+  const std::span<double> partials = std::span(partials_).subspan(
+      static_cast<size_t>(gradient.first_segment), static_cast<size_t>(gradient.segments));
+  const int64_t segments_per_part = per_part / kNormSegmentElements;
+  for (int64_t first = 0, part = 0; first < gradient.segments; first += segments_per_part, ++part) {
+    const int64_t segments = std::min(segments_per_part, gradient.segments - first);
+    const auto* data =
+        manager_.Part(manager_.IndexOf(id), update_tier(chunk), static_cast<int>(part));
+    // Padding is zero, so whole segments may be summed. A non-finite partial tells by itself.
+    static_cast<void>(SegmentSumSquares(
+        {data, dtype}, segments * kNormSegmentElements,
+        partials.subspan(static_cast<size_t>(first), static_cast<size_t>(segments)), team_));
+  }
+}
+
+void UpdateQueue::RunUpdate(const Job& job) {
+  for (const TensorSlice& slice : manager_.layout().SlicesIn(job.chunk)) UpdateSlice(job, slice);
+}
+
+// A 4-byte block lies in two slots that need not be neighbours, so a slice is cut at the middle of
+// its chunk.
+void UpdateQueue::UpdateSlice(const Job& job, const TensorSlice& slice) {
+  const ChunkLayout& layout = manager_.layout();
+  const Tier tier = update_tier(job.chunk);
+  const int64_t half = layout.chunk_elements() / 2;
+  const RegistrationOptions& factors = tensors_[static_cast<size_t>(slice.tensor.value())];
+  const OptimizerStep& step = job.step->hyper;
+  const AdamWHyper hyper{.learning_rate = step.learning_rate * factors.learning_rate_factor,
+                         .beta1 = step.beta1,
+                         .beta2 = step.beta2,
+                         .epsilon = step.epsilon,
+                         .weight_decay = step.weight_decay * factors.weight_decay_factor,
+                         .step = step.step};
+  const bool own_master = !layout.HasBlock({StateKind::kMaster, job.chunk});
+  const auto address = [&](StateKind kind, int64_t element) {
+    const BlockId id{kind, job.chunk};
+    const int64_t bytes = element * SizeOf(layout.dtype_of(id));
+    const int64_t slot = layout.slot_bytes().count();
+    return manager_.Part(manager_.IndexOf(id), tier, static_cast<int>(bytes / slot)) + bytes % slot;
+  };
+  int64_t begin = slice.chunk_begin;
+  const int64_t end = slice.chunk_begin + slice.elements;
+  while (begin < end) {
+    const int64_t stop = begin < half ? std::min(end, half) : end;
+    const auto count = static_cast<size_t>(stop - begin);
+    const auto floats = [&](StateKind kind) {
+      return std::span(reinterpret_cast<float*>(address(kind, begin)), count);
+    };
+    AdamWSlice work{.master = floats(own_master ? StateKind::kParameter : StateKind::kMaster),
+                    .momentum = floats(StateKind::kMomentum),
+                    .variance = floats(StateKind::kVariance),
+                    .gradient = {address(StateKind::kGradient, begin),
+                                 layout.dtype_of({StateKind::kGradient, job.chunk})},
+                    .parameter = std::nullopt};
+    if (!own_master) {
+      work.parameter = Elements{address(StateKind::kParameter, begin),
+                                layout.dtype_of({StateKind::kParameter, job.chunk})};
+    }
+    AdamW(work, hyper, job.step->decision.gradient_factor, team_);
+    begin = stop;
+  }
+}
+
+absl::Status UpdateQueue::FinishJob(const Job& job) {
+  ChunkGradient& gradient = at(job.chunk);
+  const Tier tier = update_tier(job.chunk);
+  const BlockIndex gradient_block = Index(StateKind::kGradient, job.chunk);
+  --running_;
+  if (job.kind == Job::Kind::kNorm) {
+    --manager_.copy(gradient_block, tier).pins;
+    gradient.phase = GradientPhase::kNormed;
+    ++job.step->chunks_normed;
+    to_update_.emplace(gradient.order, job.chunk.value());
+    return absl::OkStatus();
+  }
+  for (const BlockIndex block : UpdatedBlocks(job.chunk)) mover_.EndWrite(block, tier);
+  GANTRY_RETURN_IF_ERROR(mover_.Forget(gradient_block));
+  manager_.state(job.chunk).Transition(ChunkState::kHold, -1);
+  gradient.phase = GradientPhase::kNone;
+  gradient.step = nullptr;
+  --pending_;
+  return on_updated_(job.chunk, job.step->start_clock);
+}
+
+}  // namespace gantry
