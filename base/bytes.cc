@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <string>
 #include <string_view>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/strings.h"
 
@@ -111,8 +111,9 @@ absl::StatusOr<Bytes> ParseBytes(std::string_view text) {
   const std::string_view significant = whole.substr(leading_zeros);
   constexpr Wide kMax = std::numeric_limits<int64_t>::max();
   // 19 digits stay below 10^19, which 64 unsigned bits hold.
-  if (significant.size() > kDigitsMax + 1)
+  if (significant.size() > kDigitsMax + 1) {
     return InvalidArgument("byte quantity '", text, "' overflows 64 bits");
+  }
   Wide count = Wide{DigitsValue(significant)} * unit->bytes;
   if (!fraction.empty()) {
     uint64_t scale = 1;

@@ -1,8 +1,9 @@
 #include "base/clock.h"
 
+#include <time.h>  // clock_nanosleep: POSIX, not in <ctime>
+
 #include <algorithm>
 #include <cerrno>
-#include <ctime>
 
 #include "base/check.h"
 #include "base/mutex.h"

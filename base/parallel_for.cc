@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <utility>
 
 #include "absl/status/statusor.h"
 #include "base/check.h"

@@ -18,7 +18,7 @@ namespace {
 absl::StatusCode CodeOfErrno(int error_number) {
   switch (error_number) {
     case ENOSPC:
-    case EDQUOT:
+    case EDQUOT:  // NOLINT(misc-include-cleaner): <cerrno> is its header
       return absl::StatusCode::kResourceExhausted;
     case ENOENT:
       return absl::StatusCode::kNotFound;

@@ -40,8 +40,8 @@ struct TensorSpec {
 };
 
 inline constexpr int64_t kTensorAlignmentElements = 64;
-// Chunks are multiples of this: two global-norm segments of 16384, so that a segment crosses neither
-// a chunk border nor the border between the two slots of a 4-byte block.
+// Chunks are multiples of this: two global-norm segments of 16384, so that a segment crosses
+// neither a chunk border nor the border between the two slots of a 4-byte block.
 inline constexpr int64_t kChunkGranularityElements = 32768;
 
 // Limits that keep every count of bytes and blocks far from overflow.

@@ -244,6 +244,7 @@ TEST(ChunkLayoutTest, SizesAroundOneChunk) {
     const auto layout = ChunkLayout::Create({Tensor("t", {elements})}, {}, BF16Options(kGranule));
     ASSERT_THAT(layout, IsOk());
     EXPECT_EQ(layout->chunk_count(), chunks) << elements;
+    EXPECT_EQ(layout->ChunksOf(TensorId(0)).last, ChunkId(chunks - 1)) << elements;
   }
 }
 

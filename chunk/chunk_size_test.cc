@@ -272,6 +272,22 @@ TEST(ChunkSizeTest, PaddingOfASmallSecondGroupCounts) {
   EXPECT_EQ(2 * kMi % *chunk, 0);
 }
 
+// Padding of the second group asks for small chunks, which the aims that come before it refuse.
+TEST(ChunkSizeTest, SlotSizeAndChunkCountComeBeforePadding) {
+  const GroupExtent adapters = Group(kMi, 8192);
+  const auto chunk_for = [&](int64_t base_elements) {
+    GroupExtent base = Group(base_elements, 4 * kMi);
+    base.trainability = Trainability::kFrozen;
+    return ChooseChunkElements({.groups = {base, adapters},
+                                .gradient_dtype = DType::kF32,
+                                .device_budget = 24_GiB,
+                                .host_budget = 64_GiB,
+                                .files = FileTier::kPresent});
+  };
+  EXPECT_THAT(chunk_for(1200 * kMi), IsOkAndHolds(4 * kMi));   // 1 Mi would pad nothing
+  EXPECT_THAT(chunk_for(12000 * kMi), IsOkAndHolds(5 * kMi));  // 4 Mi would make 3001 chunks
+}
+
 TEST(ChunkSizeTest, BadInput) {
   using absl::StatusCode;
   const auto expect_invalid = [](const ChunkSizeInput& input, const char* message) {

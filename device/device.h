@@ -94,7 +94,8 @@ class Device {
   virtual ~Device() = default;
   virtual std::string_view name() const = 0;
   virtual DeviceTopology topology() const = 0;
-  // Errors: kResourceExhausted naming what was asked and what is free.
+  // Errors: kResourceExhausted naming what was asked and what is free; kInvalidArgument for
+  // slot_bytes that is no positive multiple of the page size or a negative slot_count.
   virtual absl::StatusOr<std::unique_ptr<Slab>> CreateSlab(const SlabOptions& options) = 0;
   // Reserves addresses only. `slab` must be of kind kDevice and outlive the result.
   virtual absl::StatusOr<std::unique_ptr<AddressSpace>> ReserveAddressSpace(Slab* slab,

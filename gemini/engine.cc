@@ -254,6 +254,7 @@ absl::Status EngineImpl::CreateTiers() {
                               .part_bytes = layout_->slot_bytes(),
                               .file = file_.get(),
                               .io = options_.io,
+                              .make_io = options_.make_io,
                               .io_directory = run_directory_ ? run_directory_->path() : "",
                               .clock = options_.clock,
                               .logger = options_.logger,

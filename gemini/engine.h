@@ -55,6 +55,7 @@ struct EngineOptions {
   Bytes host_memory = Bytes(0);      // ignored on a unified device
   std::string spill_directory = {};  // empty: no file tier
   IoPreference io = IoPreference::kAuto;
+  IoBackendFactory make_io = {};  // empty: CreateIoBackend
 
   std::string policy = "auto";            // placement_policy/policy.h
   StaticFractions static_fractions = {};  // of the static policy

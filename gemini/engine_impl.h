@@ -187,6 +187,7 @@ class EngineImpl final : public Engine, private SlotSource {
   std::unique_ptr<UpdateQueue> updates_;
   std::unique_ptr<Slab> dry_slab_;
   std::unique_ptr<ActivationArena> arena_;
+  // thread: completions and updates must go on while the compute thread is inside a kernel.
   std::thread mover_thread_;
   std::thread update_thread_;
 };

@@ -128,10 +128,15 @@ absl::Status BlockFile::UseBuffered() {
 absl::Status BlockFile::Reserve(int64_t first_byte, int64_t bytes) {
   if (bytes == 0) return absl::OkStatus();
   int result = -1;
+  struct statvfs space{};
+  // Some file systems count nothing: ramfs has 0 blocks, all of them used.
+  const bool known = statvfs(directory_.c_str(), &space) == 0 && space.f_blocks > 0;
   rlimit file_size{};
   if (getrlimit(RLIMIT_FSIZE, &file_size) == 0 &&
       static_cast<rlim_t>(first_byte + bytes) > file_size.rlim_cur) {
     errno = EFBIG;  // the call would raise SIGXFSZ, which ends the process
+  } else if (known && uint64_t{space.f_bavail} * space.f_frsize < static_cast<uint64_t>(bytes)) {
+    errno = ENOSPC;  // the call would first fill the drive, for everybody on it, and then fail
   } else {
     do {
       result = fallocate(fd_.get(), 0, first_byte, bytes);
@@ -146,8 +151,6 @@ absl::Status BlockFile::Reserve(int64_t first_byte, int64_t bytes) {
   }
   if (result == 0) return absl::OkStatus();
   const int error_number = errno;
-  struct statvfs space{};
-  const bool known = statvfs(directory_.c_str(), &space) == 0;
   // A failed fallocate may keep a part; nobody uses it, but the space counts.
   if (ftruncate(fd_.get(), first_byte) != 0) {
     logger_->WarnOnce(StrCat("a failed allocation in '", directory_,

@@ -46,29 +46,12 @@ class TrialSink final : public IoSink {
   std::optional<absl::Status> result_ GANTRY_GUARDED_BY(mutex_);
 };
 
-// PosixFileCalls has no state, but somebody must own it as long as the threads run.
-class ThreadsWithCalls final : public IoBackend {
- public:
-  static absl::StatusOr<std::unique_ptr<IoBackend>> Create(const IoBackendOptions& options) {
-    auto calls = std::make_unique<PosixFileCalls>();
-    GANTRY_ASSIGN_OR_RETURN(
-        std::unique_ptr<IoThreads> threads,
-        IoThreads::Create({.sink = options.sink,
-                           .threads = std::min(options.queue_depth, kThreadsMax),
-                           .pending_max = options.pending_max,
-                           .calls = calls.get()}));
-    return std::unique_ptr<IoBackend>(new ThreadsWithCalls(std::move(calls), std::move(threads)));
-  }
-  absl::Status Submit(const IoRequest& request) override { return threads_->Submit(request); }
-  std::string_view name() const override { return threads_->name(); }
-  IoCounters counters() const override { return threads_->counters(); }
-
- private:
-  ThreadsWithCalls(std::unique_ptr<FileCalls> calls, std::unique_ptr<IoThreads> threads)
-      : calls_(std::move(calls)), threads_(std::move(threads)) {}
-  std::unique_ptr<FileCalls> calls_;  // outlives threads_
-  std::unique_ptr<IoThreads> threads_;
-};
+absl::StatusOr<std::unique_ptr<IoBackend>> CreateThreads(const IoBackendOptions& options) {
+  return IoThreads::Create({.sink = options.sink,
+                            .threads = std::min(options.queue_depth, kThreadsMax),
+                            .pending_max = options.pending_max,
+                            .calls = std::make_unique<PosixFileCalls>()});
+}
 
 absl::StatusOr<std::unique_ptr<IoBackend>> CreateRing(const IoBackendOptions& options) {
   return IoRing::Create({.sink = options.sink,
@@ -118,7 +101,7 @@ absl::StatusOr<std::unique_ptr<IoBackend>> CreateIoBackend(const IoBackendOption
                         "; containers and kernel.io_uring_disabled forbid it: allow it or choose "
                         "the thread backend");
     }
-    auto threads = CreateTried(ThreadsWithCalls::Create, options, file.get());
+    auto threads = CreateTried(CreateThreads, options, file.get());
     if (threads.ok()) {
       options.logger->Warning(StrCat(why, ": file I/O uses ",
                                      std::min(options.queue_depth, kThreadsMax),
@@ -126,7 +109,7 @@ absl::StatusOr<std::unique_ptr<IoBackend>> CreateIoBackend(const IoBackendOption
     }
     return threads;
   }
-  return CreateTried(ThreadsWithCalls::Create, options, file.get());
+  return CreateTried(CreateThreads, options, file.get());
 }
 
 }  // namespace gantry

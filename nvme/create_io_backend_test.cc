@@ -122,6 +122,13 @@ TEST_F(CreateIoBackendTest, BadDirectoryAndNumbers) {
                                                          .logger = &logger_})
                                             .status()));
   }
+  // Out of range for a ring: an error, not a reason to use threads.
+  EXPECT_TRUE(absl::IsInvalidArgument(CreateIoBackend({.sink = &sink_,
+                                                       .queue_depth = 5000,
+                                                       .preference = IoPreference::kAuto,
+                                                       .directory = directory_.path(),
+                                                       .logger = &logger_})
+                                          .status()));
   EXPECT_TRUE(logger_.messages().empty());
 }
 

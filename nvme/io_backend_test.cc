@@ -42,8 +42,10 @@ class IoBackendTest : public testing::TestWithParam<std::tuple<std::string, int>
       EXPECT_TRUE(ring.ok()) << ring.status().ToString();
       return ring.ok() ? *std::move(ring) : nullptr;
     }
-    auto threads = IoThreads::Create(
-        {.sink = sink, .threads = depth, .pending_max = pending_max, .calls = &calls_});
+    auto threads = IoThreads::Create({.sink = sink,
+                                      .threads = depth,
+                                      .pending_max = pending_max,
+                                      .calls = std::make_unique<PosixFileCalls>()});
     EXPECT_TRUE(threads.ok()) << threads.status().ToString();
     return threads.ok() ? *std::move(threads) : nullptr;
   }
@@ -57,7 +59,6 @@ class IoBackendTest : public testing::TestWithParam<std::tuple<std::string, int>
   }
 
   TemporaryDirectory directory_;
-  PosixFileCalls calls_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Backends, IoBackendTest,
@@ -446,19 +447,24 @@ TEST(IoBackendDeathTest, RequestsMustKeepTheRules) {
 
 TEST(IoBackendOptionsTest, NumbersOutOfRange) {
   WaitingSink sink;
-  PosixFileCalls calls;
   for (int depth : {0, -1, 4097}) {
     EXPECT_TRUE(absl::IsInvalidArgument(
         IoRing::Create({.sink = &sink, .queue_depth = depth, .pending_max = 1}).status()));
-    EXPECT_TRUE(absl::IsInvalidArgument(
-        IoThreads::Create({.sink = &sink, .threads = depth, .pending_max = 1, .calls = &calls})
-            .status()));
+    EXPECT_TRUE(
+        absl::IsInvalidArgument(IoThreads::Create({.sink = &sink,
+                                                   .threads = depth,
+                                                   .pending_max = 1,
+                                                   .calls = std::make_unique<PosixFileCalls>()})
+                                    .status()));
   }
   EXPECT_TRUE(absl::IsInvalidArgument(
       IoRing::Create({.sink = &sink, .queue_depth = 1, .pending_max = 0}).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(
-      IoThreads::Create({.sink = &sink, .threads = 1, .pending_max = 0, .calls = &calls})
-          .status()));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(IoThreads::Create({.sink = &sink,
+                                                 .threads = 1,
+                                                 .pending_max = 0,
+                                                 .calls = std::make_unique<PosixFileCalls>()})
+                                  .status()));
 }
 
 }  // namespace

@@ -65,9 +65,11 @@ class IoRing::Loop {
       : options_(options), pieces_(static_cast<size_t>(options.queue_depth)) {
     for (int i = options.queue_depth - 1; i >= 0; --i) free_.push_back(i);
   }
-  ~Loop();
+  ~Loop() { Stop(); }
 
   absl::Status Start();
+  // Waits until everything accepted has completed, and ends the thread. Idempotent.
+  void Stop() GANTRY_EXCLUDES(mutex_);
   absl::Status Submit(const IoRequest& request) GANTRY_EXCLUDES(mutex_);
   IoCounters counters() const GANTRY_EXCLUDES(mutex_);
   std::string_view flags() const { return flags_; }
@@ -134,7 +136,7 @@ absl::Status IoRing::Loop::Start() {
   return *start_status_;
 }
 
-IoRing::Loop::~Loop() {
+void IoRing::Loop::Stop() {
   if (!thread_.joinable()) return;
   {
     MutexLock lock(mutex_);
@@ -387,7 +389,8 @@ void IoRing::Loop::EndPiece(int index, absl::Status status) {
 }
 
 IoRing::IoRing(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
-IoRing::~IoRing() = default;
+// Stops first: callbacks may still submit, so loop_ must be whole until then.
+IoRing::~IoRing() { loop_->Stop(); }
 
 absl::StatusOr<std::unique_ptr<IoRing>> IoRing::Create(const Options& options) {
   GANTRY_CHECK(options.sink != nullptr);

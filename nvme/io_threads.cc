@@ -18,7 +18,7 @@ namespace {
 constexpr int kThreadsMax = 64;
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<IoThreads>> IoThreads::Create(const Options& options) {
+absl::StatusOr<std::unique_ptr<IoThreads>> IoThreads::Create(Options options) {
   GANTRY_CHECK(options.sink != nullptr && options.calls != nullptr);
   if (options.threads < 1 || options.threads > kThreadsMax) {
     return InvalidArgument("I/O threads must be 1 to ", kThreadsMax, ", not ", options.threads);
@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<IoThreads>> IoThreads::Create(const Options& opti
   if (options.pending_max < 1) {
     return InvalidArgument("pending_max must be at least 1, not ", options.pending_max);
   }
-  std::unique_ptr<IoThreads> backend(new IoThreads(options));
+  std::unique_ptr<IoThreads> backend(new IoThreads(std::move(options)));
   GANTRY_RETURN_IF_ERROR(backend->Start());
   return backend;
 }

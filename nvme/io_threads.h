@@ -10,6 +10,7 @@
 #include <memory>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,15 +25,15 @@ namespace gantry {
 class IoThreads final : public IoBackend {
  public:
   struct Options {
-    IoSink* sink;      // outlives the backend
-    int threads;       // 1..64: pieces in flight
-    int pending_max;   // requests accepted and not completed, at least 1
-    FileCalls* calls;  // outlives the backend
+    IoSink* sink;                      // outlives the backend
+    int threads;                       // 1..64: pieces in flight
+    int pending_max;                   // requests accepted and not completed, at least 1
+    std::unique_ptr<FileCalls> calls;  // PosixFileCalls outside tests
   };
 
   // Errors: kInvalidArgument for a number out of range, kUnavailable when the system refuses
   // another thread.
-  static absl::StatusOr<std::unique_ptr<IoThreads>> Create(const Options& options);
+  static absl::StatusOr<std::unique_ptr<IoThreads>> Create(Options options);
   ~IoThreads() override;
 
   absl::Status Submit(const IoRequest& request) override;
@@ -43,7 +44,7 @@ class IoThreads final : public IoBackend {
   // shared: each piece in flight holds its request, and so does the queue.
   using RequestPointer = std::shared_ptr<SplitRequest>;
 
-  explicit IoThreads(const Options& options) : options_(options) {}
+  explicit IoThreads(Options options) : options_(std::move(options)) {}
   absl::Status Start();
   void Work();
   void FinishPiece(const RequestProgress& piece, absl::Status status, const RequestPointer& request)

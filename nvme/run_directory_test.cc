@@ -2,6 +2,7 @@
 #include "nvme/run_directory.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "base/files.h"
 #include "base/strings.h"
 #include "gtest/gtest.h"
 #include "nvme/testing_support.h"
@@ -232,6 +234,39 @@ TEST(RunDirectoryTest, KilledRunLeavesOnlyItsLockAndIsCleaned) {
   EXPECT_EQ(*removed, std::vector<std::string>{path});
   EXPECT_EQ(ListDirectory(parent.path()).size(), 1u);
   EXPECT_EQ(ListDirectory((*mine)->path()), std::vector<std::string>{"lock"});
+}
+
+// Whether the kernel lists `pid` as waiting for a flock.
+bool WaitsForFlock(pid_t pid) {
+  std::ifstream locks("/proc/locks");
+  std::string line;
+  while (std::getline(locks, line)) {
+    if (line.find("-> FLOCK") != std::string::npos &&
+        line.find(StrCat(" ", pid, " ")) != std::string::npos) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The window between a run's mkdir and its lock, in which it would look dead: while a cleaner holds
+// the parent, nothing is created.
+TEST(RunDirectoryTest, CreationWaitsForCleaners) {
+  if (!std::ifstream("/proc/locks")) GTEST_SKIP() << "no /proc/locks";
+  TemporaryDirectory parent;
+  const FileDescriptor cleaner(open(parent.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ASSERT_EQ(flock(cleaner.get(), LOCK_EX), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) _exit(RunDirectory::Create(parent.path()).ok() ? 0 : 1);
+  int status = 0;
+  while (!WaitsForFlock(child)) {
+    ASSERT_EQ(waitpid(child, &status, WNOHANG), 0) << "the run did not wait";
+  }
+  EXPECT_TRUE(ListDirectory(parent.path()).empty());
+  ASSERT_EQ(flock(cleaner.get(), LOCK_UN), 0);
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 // Creates and destroys runs, checking each time that nobody else uses the same directory.

@@ -30,10 +30,12 @@ absl::StatusOr<std::unique_ptr<TransferEngine>> TransferEngine::Create(const Opt
                                                   CopyDirection::kDeviceToHost, engine.get()));
   }
   if (options.file != nullptr) {
-    GANTRY_ASSIGN_OR_RETURN(engine->io_, CreateIoBackend({.sink = engine.get(),
-                                                          .preference = options.io,
-                                                          .directory = options.io_directory,
-                                                          .logger = options.logger}));
+    const IoBackendOptions io{.sink = engine.get(),
+                              .preference = options.io,
+                              .directory = options.io_directory,
+                              .logger = options.logger};
+    GANTRY_ASSIGN_OR_RETURN(engine->io_,
+                            options.make_io ? options.make_io(io) : CreateIoBackend(io));
   }
   return engine;
 }

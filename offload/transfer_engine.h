@@ -12,6 +12,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -50,6 +51,10 @@ struct FilePart {
   std::byte* memory;
 };
 
+// Makes the I/O backend of an engine; tests give one that fails on demand.
+using IoBackendFactory =
+    std::function<absl::StatusOr<std::unique_ptr<IoBackend>>(const IoBackendOptions&)>;
+
 struct TransferCompletion {
   TransferTicket ticket;
   TransferLane lane;
@@ -66,10 +71,11 @@ class TransferEngine final : private CopySink, private IoSink {
  public:
   struct Options {
     Device* device;
-    Bytes part_bytes;          // = slot bytes
-    BlockFile* file;           // null: no file tier
-    IoPreference io;           // which I/O backend to use
-    std::string io_directory;  // where the backend makes its trial request
+    Bytes part_bytes;               // = slot bytes
+    BlockFile* file;                // null: no file tier
+    IoPreference io;                // which I/O backend to use
+    IoBackendFactory make_io = {};  // how it is made; empty: CreateIoBackend
+    std::string io_directory;       // where the backend makes its trial request
     Clock* clock;
     Logger* logger;
     TraceSink* trace_sink;  // null: off

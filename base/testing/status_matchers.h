@@ -21,9 +21,9 @@ namespace gantry {
 namespace status_matchers_internal {
 
 // The status in either type.
-inline const absl::Status& StatusOf(const absl::Status& status) { return status; }
+inline absl::Status StatusOf(const absl::Status& status) { return status; }
 template <typename T>
-const absl::Status& StatusOf(const absl::StatusOr<T>& result) {
+absl::Status StatusOf(const absl::StatusOr<T>& result) {
   return result.status();
 }
 

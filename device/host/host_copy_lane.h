@@ -50,7 +50,8 @@ class HostCopyLane final : public CopyLane {
   LaneCounters counters_ GANTRY_GUARDED_BY(mutex_) = {};
   Nanoseconds due_ = 0;       // of the request before; the lane's thread only
   Nanoseconds finished_ = 0;  // when it was in fact; the lane's thread only
-  std::thread thread_;        // last: it uses the members above
+  // thread: a lane blocks in sleeps and runs beside the compute team for the life of the device.
+  std::thread thread_;  // last: it uses the members above
 };
 
 }  // namespace gantry

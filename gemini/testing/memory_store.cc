@@ -90,9 +90,7 @@ absl::StatusOr<std::unique_ptr<MemoryStore>> MemoryStore::Create(Options options
   return store;
 }
 
-MemoryStore::~MemoryStore() {
-  GANTRY_CHECK_EQ(open_leases_, 0) << "a lease outlives its store";
-}
+MemoryStore::~MemoryStore() { GANTRY_CHECK_EQ(open_leases_, 0) << "a lease outlives its store"; }
 
 absl::Status MemoryStore::CreateArena() {
   GANTRY_ASSIGN_OR_RETURN(
@@ -126,11 +124,10 @@ bool MemoryStore::Has(TensorId tensor) const {
 absl::StatusOr<TensorId> MemoryStore::Register(const TensorSpec& spec,
                                                const RegistrationOptions& options) {
   GANTRY_CHECK(dry_run()) << "tensor '" << spec.name << "' registered after Seal";
-  GANTRY_ASSIGN_OR_RETURN(
-      const ChunkLayout alone,
-      ChunkLayout::Create({spec}, {},
-                          {.chunk_elements = options_.chunk_elements,
-                           .gradient_dtype = options_.gradient_dtype}));
+  GANTRY_ASSIGN_OR_RETURN(const ChunkLayout alone,
+                          ChunkLayout::Create({spec}, {},
+                                              {.chunk_elements = options_.chunk_elements,
+                                               .gradient_dtype = options_.gradient_dtype}));
   const TensorId id(static_cast<int64_t>(tensors_.size()));
   if (!names_.try_emplace(spec.name, id).second) {
     return InvalidArgument("two tensors are named '", spec.name, "'");
@@ -157,9 +154,10 @@ absl::Status MemoryStore::Seal() {
   specs.reserve(tensors_.size());
   for (const TensorState& tensor : tensors_) specs.push_back(tensor.spec);
   GANTRY_ASSIGN_OR_RETURN(const std::vector<GroupExtent> extents, MeasureGroups(specs));
-  GANTRY_ASSIGN_OR_RETURN(layout_, ChunkLayout::Create(std::move(specs), aliases_,
-                                                       {.chunk_elements = options_.chunk_elements,
-                                                        .gradient_dtype = options_.gradient_dtype}));
+  GANTRY_ASSIGN_OR_RETURN(layout_,
+                          ChunkLayout::Create(std::move(specs), aliases_,
+                                              {.chunk_elements = options_.chunk_elements,
+                                               .gradient_dtype = options_.gradient_dtype}));
   for (const GroupExtent& extent : extents) {
     GroupStorage& group = groups_.emplace_back();
     group.extent = extent.elements;
@@ -224,15 +222,14 @@ absl::Status MemoryStore::CheckUse(const ParameterUse& use, std::string_view nam
 
 LeasedTensor MemoryStore::MakeLeased(const ParameterUse& use) {
   const TensorState& tensor = state(use.tensor);
-  LeasedTensor leased{
-      .tensor = use.tensor,
-      .parameter = nullptr,
-      .gradient = nullptr,
-      .gradient_content =
-          tensor.gradient_written ? GradientContent::kPartial : GradientContent::kEmpty,
-      .dtype = tensor.spec.dtype,
-      .gradient_dtype = GradientDType(tensor.spec.dtype),
-      .elements = tensor.elements};
+  LeasedTensor leased{.tensor = use.tensor,
+                      .parameter = nullptr,
+                      .gradient = nullptr,
+                      .gradient_content = tensor.gradient_written ? GradientContent::kPartial
+                                                                  : GradientContent::kEmpty,
+                      .dtype = tensor.spec.dtype,
+                      .gradient_dtype = GradientDType(tensor.spec.dtype),
+                      .elements = tensor.elements};
   if (use.access != ParameterAccess::kGradient) {
     leased.parameter = reinterpret_cast<const std::byte*>(kDryAddress);
     if (!dry_run()) {
@@ -300,8 +297,8 @@ absl::StatusOr<StepResult> MemoryStore::EndStep() {
   const StepOptions options = *std::exchange(step_, std::nullopt);
   if (open_leases_ != 0) return FailedPrecondition("EndStep with ", open_leases_, " live leases");
   if (micro_batches_begun_ != options.micro_batches) {
-    return FailedPrecondition("the step announced ", options.micro_batches, " micro-batches and ran ",
-                              micro_batches_begun_);
+    return FailedPrecondition("the step announced ", options.micro_batches,
+                              " micro-batches and ran ", micro_batches_begun_);
   }
   StepResult result;
   if (!options.optimizer.has_value()) return result;
@@ -367,12 +364,12 @@ void MemoryStore::Update(const OptimizerStep& step, float gradient_factor) {
     const auto offset = static_cast<size_t>(place.offset);
     const auto count = static_cast<size_t>(place.elements);
     std::byte* parameter = group.parameter.data() + place.offset * SizeOf(tensor.spec.dtype);
-    AdamWSlice slice{.master = {},
-                     .momentum = std::span(group.momentum).subspan(offset, count),
-                     .variance = std::span(group.variance).subspan(offset, count),
-                     .gradient = {.data = GradientOf(TensorId(i)),
-                                  .dtype = GradientDType(tensor.spec.dtype)},
-                     .parameter = std::nullopt};
+    AdamWSlice slice{
+        .master = {},
+        .momentum = std::span(group.momentum).subspan(offset, count),
+        .variance = std::span(group.variance).subspan(offset, count),
+        .gradient = {.data = GradientOf(TensorId(i)), .dtype = GradientDType(tensor.spec.dtype)},
+        .parameter = std::nullopt};
     if (tensor.spec.dtype == DType::kF32) {
       slice.master = std::span(reinterpret_cast<float*>(parameter), count);
     } else {
@@ -467,8 +464,7 @@ absl::StatusOr<std::vector<float>> MemoryStore::Gradient(TensorId tensor) const 
   const TensorPlacement& place = layout_->placement(tensor);
   const std::byte* from = groups_[static_cast<size_t>(place.group)].gradient.data();
   for (int64_t i = 0; i < it.elements; ++i) {
-    values[static_cast<size_t>(i)] =
-        LoadElement(from + (place.offset + i) * SizeOf(dtype), dtype);
+    values[static_cast<size_t>(i)] = LoadElement(from + (place.offset + i) * SizeOf(dtype), dtype);
   }
   return values;
 }

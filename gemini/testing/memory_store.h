@@ -1,5 +1,5 @@
-// A ParameterStore that holds everything in plain memory: no tiers, no moves, no threads of its own.
-// It is the oracle for gemini::Engine (placement never changes numbers) and what tests of the
+// A ParameterStore that holds everything in plain memory: no tiers, no moves, no threads of its
+// own. It is the oracle for gemini::Engine (placement never changes numbers) and what tests of the
 // trainer run on, so it is strict: whatever the interface leaves undefined shows here as NaN, a
 // fault or an error.
 //
@@ -8,8 +8,8 @@
 //   - A lease on a tensor that another live lease holds is an error.
 //
 // Norm segments are counted over the extent of each trainable group (from its first element to the
-// end of its last tensor; padding is zero), group after group, and gemini/step_decision.h decides. So
-// the norm does not depend on the chunk size.
+// end of its last tensor; padding is zero), group after group, and gemini/step_decision.h decides.
+// So the norm does not depend on the chunk size.
 //
 // One thread makes all calls. Owns its memory; `team` is the caller's.
 #ifndef GANTRY_GEMINI_TESTING_MEMORY_STORE_H_
@@ -65,8 +65,8 @@ class MemoryStore final : public ParameterStore, private SlotSource {
 
   absl::Status BeginStep(const StepOptions& options) override;
   absl::Status BeginMicroBatch() override;
-  // Errors: kInvalidArgument for no such tensor, a tensor twice, too many tensors, or the gradient of
-  // a frozen tensor; kFailedPrecondition outside a micro-batch, for a gradient in an evaluation
+  // Errors: kInvalidArgument for no such tensor, a tensor twice, too many tensors, or the gradient
+  // of a frozen tensor; kFailedPrecondition outside a micro-batch, for a gradient in an evaluation
   // step, a tensor whose gradient is ready, or a tensor in another live lease.
   absl::StatusOr<Lease> Acquire(std::span<const ParameterUse> uses, std::string_view name,
                                 Phase phase) override;

@@ -1,5 +1,5 @@
-// MemoryStore is the oracle of gemini::Engine, so its own arithmetic is checked here against a scalar
-// AdamW in double, and its strictness case by case.
+// MemoryStore is the oracle of gemini::Engine, so its own arithmetic is checked here against a
+// scalar AdamW in double, and its strictness case by case.
 #include "gemini/testing/memory_store.h"
 
 #include <cmath>
@@ -174,9 +174,8 @@ TEST_F(MemoryStoreTest, StateAccessChecksItsRange) {
 TEST_F(MemoryStoreTest, StepIsAdamWOverAllTensors) {
   constexpr size_t kCount = 40000;  // three norm segments
   const TensorId w = Add("w", {200, 200}, DType::kF32);
-  const TensorId norm =
-      Add("norm", {8}, DType::kF32, Trainability::kTrainable,
-          {.weight_decay_factor = 0.0, .learning_rate_factor = 0.5});
+  const TensorId norm = Add("norm", {8}, DType::kF32, Trainability::kTrainable,
+                            {.weight_decay_factor = 0.0, .learning_rate_factor = 0.5});
   const TensorId untouched = Add("untouched", {8}, DType::kF32);
   ASSERT_THAT(store_->Seal(), IsOk());
   const std::vector<float> start = Normals(1, kCount);
@@ -336,12 +335,12 @@ TEST_F(MemoryStoreTest, StepsMustBeWhole) {
   ASSERT_THAT(store_->Seal(), IsOk());
   EXPECT_THAT(store_->EndStep(), StatusIs(Code::kFailedPrecondition));
   EXPECT_THAT(store_->BeginMicroBatch(), StatusIs(Code::kFailedPrecondition));
-  EXPECT_THAT(store_->BeginStep({.micro_batches = 0, .optimizer = {}}), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(store_->BeginStep({.micro_batches = 0, .optimizer = {}}),
+              StatusIs(Code::kInvalidArgument));
   EXPECT_THAT(store_->BeginStep({.optimizer = OptimizerStep{.learning_rate = -1}}),
               StatusIs(Code::kInvalidArgument, "learning_rate"));
-  EXPECT_THAT(
-      store_->BeginStep({.optimizer = OptimizerStep{.learning_rate = 1, .loss_scale = 0}}),
-      StatusIs(Code::kInvalidArgument, "loss_scale"));
+  EXPECT_THAT(store_->BeginStep({.optimizer = OptimizerStep{.learning_rate = 1, .loss_scale = 0}}),
+              StatusIs(Code::kInvalidArgument, "loss_scale"));
   Begin({.learning_rate = 0.1}, 2);
   EXPECT_THAT(store_->BeginStep({}), StatusIs(Code::kFailedPrecondition));
   EXPECT_THAT(store_->EndStep(), StatusIs(Code::kFailedPrecondition, "2 micro-batches and ran 1"));
