@@ -288,6 +288,21 @@ TEST(StaticPolicyTest, ErrorsSuggestTheLargestFractionsThatFit) {
   EXPECT_THAT(Place("static", chunks, machine, {.offload_parameters = 0.390}), Not(IsOk()));
 }
 
+TEST(StaticPolicyTest, PinnedStatesCountOnce) {
+  const std::vector<ChunkFacts> chunks(10, kTrainable);
+  Machine machine = RoomyMachine();
+  machine.host_slots = 10 * 6 + 2;  // all states, and parameter and gradient of one update
+  EXPECT_THAT(Place("static", chunks, machine), IsOk());
+  machine.host_slots -= 1;
+  EXPECT_THAT(Place("static", chunks, machine), StatusIs(StatusCode::kResourceExhausted));
+  const StaticFractions none{.offload_parameters = 0.0, .offload_optimizer = 0.0};
+  machine = RoomyMachine();
+  machine.device_slots = 10 * 7 + 4;  // 4 for activations are more than one gradient
+  EXPECT_THAT(Place("static", chunks, machine, none), IsOk());
+  machine.device_slots -= 1;
+  EXPECT_THAT(Place("static", chunks, machine, none), StatusIs(StatusCode::kResourceExhausted));
+}
+
 TEST(StaticPolicyTest, HostErrorsSuggestSpilling) {
   const std::vector<ChunkFacts> chunks(100, kTrainable);
   Machine machine = RoomyMachine();
