@@ -1,0 +1,108 @@
+// Goal: rotations against double, the inverse undoes them, positions wrap per sequence, and Llama
+// 3's frequency scaling at its three regimes.
+#include "kernels/rope.h"
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <numbers>
+#include <vector>
+
+#include "base/dtype.h"
+#include "gtest/gtest.h"
+#include "kernels/testing/kernel_test_support.h"
+#include "kernels/testing/reference.h"
+#include "kernels/views.h"
+
+namespace gantry {
+namespace {
+
+using testing::Append;
+using testing::ExpectNear;
+using testing::RandomMatrix;
+using testing::RoundingOf;
+using testing::TestContext;
+using testing::TestMatrix;
+
+TEST(RopeTest, MatchesReferenceBothWays) {
+  const TestContext context(2);
+  for (const DType dtype : testing::StoredTypes()) {
+    for (const int64_t head_dim : {2, 6, 32, 34, 64, 128}) {
+      const std::vector<double> frequencies = RopeFrequencies(10000, head_dim);
+      const RopeTable table({.positions = 60, .frequencies = frequencies});
+      const MatrixShape shape = {.rows = 38, .cols = 3 * head_dim};
+      const reference::RopeShape reference_shape = {
+          .head_dim = head_dim, .tokens_per_sequence = 19, .position_offset = 41, .theta = 10000};
+      for (const RopeDirection direction : {RopeDirection::kForward, RopeDirection::kInverse}) {
+        TestMatrix heads({.dtype = dtype, .shape = shape, .gap = 5}, RandomMatrix(shape, 1, 1.0));
+        const double sign = direction == RopeDirection::kForward ? 1 : -1;
+        const reference::Matrix expected = reference::Rope(heads.values(), reference_shape, sign);
+        ApplyRope(context.context(), {.heads = heads.view(),
+                                      .table = &table,
+                                      .tokens_per_sequence = 19,
+                                      .position_offset = 41,
+                                      .direction = direction});
+        ExpectNear(heads.values(), expected, RoundingOf(dtype, 1), "heads");
+        EXPECT_TRUE(heads.GapsAreIntact());
+      }
+    }
+  }
+}
+
+TEST(RopeTest, LargePositionsKeepTheirPrecision) {
+  const std::vector<double> frequencies = RopeFrequencies(500000, 4);
+  const RopeTable table({.positions = 131072, .frequencies = frequencies});
+  EXPECT_EQ(table.head_dim(), 4);
+  EXPECT_FLOAT_EQ(table.cos(131071)[0], static_cast<float>(std::cos(131071.0)));
+  EXPECT_FLOAT_EQ(table.sin(131071)[1],
+                  static_cast<float>(std::sin(131071.0 / std::sqrt(500000.0))));
+}
+
+TEST(RopeTest, Llama3ScalingKeepsShortStretchesLongAndBlendsBetween) {
+  const double pi = std::numbers::pi;
+  // Wavelengths 1000 (below 8192 / 4), 10000 (above 8192 / 1), 4096 (between; smooth = 1/3).
+  std::vector<double> frequencies = {2 * pi / 1000, 2 * pi / 10000, 2 * pi / 4096};
+  ScaleRopeFrequencies({.factor = 8,
+                        .low_frequency_factor = 1,
+                        .high_frequency_factor = 4,
+                        .original_positions = 8192},
+                       frequencies);
+  EXPECT_DOUBLE_EQ(frequencies[0], 2 * pi / 1000);
+  EXPECT_DOUBLE_EQ(frequencies[1], 2 * pi / 10000 / 8);
+  EXPECT_DOUBLE_EQ(frequencies[2], 2 * pi / 4096 * ((2.0 / 3) / 8 + 1.0 / 3));
+}
+
+TEST(RopeTest, BitsDoNotDependOnThreadsOrTarget) {
+  const std::vector<double> frequencies = RopeFrequencies(10000, 50);
+  const RopeTable table({.positions = 100, .frequencies = frequencies});
+  for (const DType dtype : testing::StoredTypes()) {
+    testing::ExpectSameBits(testing::Targets::kAll, [&](const KernelContext& context) {
+      const MatrixShape shape = {.rows = 100, .cols = 150};
+      TestMatrix heads({.dtype = dtype, .shape = shape, .gap = 1}, RandomMatrix(shape, 1, 1.0));
+      ApplyRope(context, {.heads = heads.view(),
+                          .table = &table,
+                          .tokens_per_sequence = 100,
+                          .position_offset = 0,
+                          .direction = RopeDirection::kForward});
+      std::vector<std::byte> bytes;
+      Append(heads, bytes);
+      return bytes;
+    });
+  }
+}
+
+TEST(RopeDeathTest, PositionsMustBeInTheTable) {
+  const TestContext context(1);
+  const std::vector<double> frequencies = RopeFrequencies(10000, 4);
+  const RopeTable table({.positions = 10, .frequencies = frequencies});
+  TestMatrix heads({.dtype = DType::kF32, .shape = {.rows = 4, .cols = 4}, .gap = 0});
+  EXPECT_DEATH(ApplyRope(context.context(), {.heads = heads.view(),
+                                             .table = &table,
+                                             .tokens_per_sequence = 4,
+                                             .position_offset = 7,
+                                             .direction = RopeDirection::kForward}),
+               "11 against 10");
+}
+
+}  // namespace
+}  // namespace gantry
