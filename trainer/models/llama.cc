@@ -1,0 +1,209 @@
+#include "trainer/models/llama.h"
+
+#include <utility>
+
+#include "base/dtype.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "kernels/cross_entropy_head.h"
+#include "trainer/autograd/checkpoint.h"
+#include "trainer/nn/attention.h"
+#include "trainer/nn/embedding.h"
+#include "trainer/nn/linear.h"
+#include "trainer/nn/residual_add.h"
+#include "trainer/nn/rms_norm.h"
+#include "trainer/nn/swiglu.h"
+#include "trainer/nn/token_log_probability.h"
+
+namespace gantry {
+namespace {
+
+RopeTable MakeRopeTable(const LlamaConfig& config) {
+  std::vector<double> frequencies = RopeFrequencies(config.rope_theta, config.head_dim);
+  if (config.rope_scaling.has_value()) ScaleRopeFrequencies(*config.rope_scaling, frequencies);
+  return RopeTable({.positions = config.max_sequence, .frequencies = frequencies});
+}
+
+absl::Status CheckIds(std::span<const int32_t> ids, const char* name, int64_t vocabulary,
+                      int32_t least) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] >= least && ids[i] < vocabulary) continue;
+    return InvalidArgument(name, " ", i, " of the batch is ", ids[i], "; the vocabulary has ",
+                           vocabulary, " tokens");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LlamaModel>> LlamaModel::Create(
+    const ExecutionContext& context, const LlamaConfig& config,
+    const LlamaRegistration& registration) {
+  GANTRY_RETURN_IF_ERROR(ValidateLlamaConfig(config));
+  if (context.compute_dtype == DType::kF16) {
+    return InvalidArgument("Llama computes in f32 or bf16, not f16");
+  }
+  GANTRY_ASSIGN_OR_RETURN(LlamaWeights weights,
+                          RegisterLlama(*context.store, config, registration));
+  return std::unique_ptr<LlamaModel>(new LlamaModel(context, config, std::move(weights)));
+}
+
+LlamaModel::LlamaModel(const ExecutionContext& context, const LlamaConfig& config,
+                       LlamaWeights weights)
+    : context_(context),
+      config_(config),
+      weights_(std::move(weights)),
+      rope_(MakeRopeTable(config)) {}
+
+absl::Status LlamaModel::InitializeWeights(uint64_t seed) {
+  if (context_.store->dry_run()) return FailedPrecondition("InitializeWeights before Seal");
+  return InitializeLlama(*context_.store, config_, weights_, seed, *context_.kernels.team);
+}
+
+absl::Status LlamaModel::CheckBatch(const TokenBatch& batch) const {
+  if (batch.sequences < 1 || batch.sequences > kLlamaExtentMax) {
+    return InvalidArgument("a batch of ", batch.sequences, " sequences");
+  }
+  if (batch.length < 1 || batch.length > config_.max_sequence) {
+    return InvalidArgument("sequences of ", batch.length, " tokens; the model takes 1 to ",
+                           config_.max_sequence);
+  }
+  const auto count = static_cast<size_t>(batch.sequences * batch.length);
+  if (batch.tokens.size() != count || batch.targets.size() != count) {
+    return InvalidArgument("a batch of ", batch.sequences, " x ", batch.length, " has ",
+                           batch.tokens.size(), " tokens and ", batch.targets.size(), " targets");
+  }
+  GANTRY_RETURN_IF_ERROR(CheckIds(batch.tokens, "token", config_.vocabulary, 0));
+  return CheckIds(batch.targets, "target", config_.vocabulary, kIgnoreTarget);
+}
+
+absl::StatusOr<Var> LlamaQueryKeyValue(Tape& tape, const Var& input,
+                                       const LlamaLayerWeights& weights) {
+  GANTRY_ASSIGN_OR_RETURN(const Var normalized, RmsNorm(tape, input, weights.input_norm));
+  return Linear(tape, normalized,
+                {.name = "self_attn.qkv_proj", .weights = weights.query_key_value});
+}
+
+absl::StatusOr<Var> LlamaAfterAttention(Tape& tape, const Var& input, Var attended,
+                                        const LlamaLayerWeights& weights) {
+  Var sum;
+  Var branch;
+  GANTRY_ASSIGN_OR_RETURN(
+      branch, Linear(tape, std::exchange(attended, Var()),
+                     {.name = "self_attn.o_proj", .weights = weights.attention_output}));
+  {
+    GANTRY_ASSIGN_OR_RETURN(SumAndNorm middle,
+                            AddRmsNorm(tape, branch, input, weights.post_attention_norm));
+    sum = std::move(middle.sum);
+    branch = std::move(middle.normalized);
+  }
+  GANTRY_ASSIGN_OR_RETURN(
+      branch, Linear(tape, branch, {.name = "mlp.gate_up_proj", .weights = weights.gate_up}));
+  GANTRY_ASSIGN_OR_RETURN(branch, SwiGlu(tape, branch));
+  GANTRY_ASSIGN_OR_RETURN(branch,
+                          Linear(tape, branch, {.name = "mlp.down_proj", .weights = weights.down}));
+  return ResidualAdd(tape, sum, branch);
+}
+
+absl::StatusOr<Var> LlamaModel::Layer(Tape& tape, const Var& input,
+                                      const LlamaLayerWeights& weights,
+                                      const AttentionShape& shape) const {
+  GANTRY_ASSIGN_OR_RETURN(Var qkv, LlamaQueryKeyValue(tape, input, weights));
+  GANTRY_ASSIGN_OR_RETURN(Var attended,
+                          RopeAttention(tape, std::move(qkv), {.shape = shape, .rope = &rope_}));
+  return LlamaAfterAttention(tape, input, std::move(attended), weights);
+}
+
+absl::StatusOr<Var> LlamaModel::Hidden(Tape& tape, const TokenBatch& batch) const {
+  const AttentionShape shape{.batch = batch.sequences,
+                             .tokens = batch.length,
+                             .query_heads = config_.heads,
+                             .kv_heads = config_.kv_heads,
+                             .head_dim = config_.head_dim};
+  GANTRY_ASSIGN_OR_RETURN(Var hidden, Embedding(tape, batch.tokens, weights_.embedding));
+  for (const LlamaLayerWeights& layer : weights_.layers) {
+    if (config_.recompute == Recompute::kLayer) {
+      GANTRY_ASSIGN_OR_RETURN(
+          hidden, Checkpoint(tape, hidden, [this, &layer, shape](Tape& inner, const Var& input) {
+            return Layer(inner, input, layer, shape);
+          }));
+    } else {
+      GANTRY_ASSIGN_OR_RETURN(hidden, Layer(tape, hidden, layer, shape));
+    }
+  }
+  return RmsNorm(tape, hidden, weights_.final_norm);
+}
+
+absl::Status LlamaModel::ForwardBackward(const TokenBatch& batch, TokenLoss loss) {
+  GANTRY_RETURN_IF_ERROR(CheckBatch(batch));
+  log_probabilities_.resize(batch.tokens.size());
+  gradients_.resize(batch.tokens.size());
+  Tape tape(context_, Tape::Mode::kTraining);
+  {
+    GANTRY_ASSIGN_OR_RETURN(const Var hidden, Hidden(tape, batch));
+    GANTRY_RETURN_IF_ERROR(TokenLogProbability(tape, hidden, weights_.head,
+                                               {.targets = batch.targets,
+                                                .log_probabilities = log_probabilities_,
+                                                .grad_log_probabilities = gradients_}));
+  }
+  GANTRY_RETURN_IF_ERROR(tape.Forward(
+      "loss", {}, [&](const LeasedParameters&) { return loss(log_probabilities_, gradients_); }));
+  return tape.Backward();
+}
+
+absl::StatusOr<LossSum> LlamaModel::ForwardBackward(const TokenBatch& batch, double loss_scale) {
+  LossSum result;
+  GANTRY_RETURN_IF_ERROR(ForwardBackward(
+      batch, [&](std::span<const float> log_probabilities, std::span<float> gradients) {
+        const CrossEntropyArgs args{.log_probabilities = log_probabilities,
+                                    .targets = batch.targets,
+                                    .scale = 1.0,
+                                    .grad_log_probabilities = {}};
+        const CrossEntropyResult sum = CrossEntropy(args);
+        result = {.loss_sum = sum.loss, .valid_tokens = sum.valid_tokens};
+        CrossEntropyArgs scaled = args;
+        scaled.scale = loss_scale;
+        scaled.grad_log_probabilities = gradients;
+        CrossEntropy(scaled);
+        return absl::OkStatus();
+      }));
+  return result;
+}
+
+absl::Status LlamaModel::Evaluate(Tape& tape, const TokenBatch& batch,
+                                  std::span<float> log_probabilities) const {
+  GANTRY_RETURN_IF_ERROR(CheckBatch(batch));
+  GANTRY_ASSIGN_OR_RETURN(const Var hidden, Hidden(tape, batch));
+  return TokenLogProbability(tape, hidden, weights_.head,
+                             {.targets = batch.targets,
+                              .log_probabilities = log_probabilities,
+                              .grad_log_probabilities = {}});
+}
+
+absl::Status LlamaModel::LogProbabilities(const TokenBatch& batch,
+                                          std::span<float> log_probabilities) {
+  if (log_probabilities.size() != batch.tokens.size()) {
+    return InvalidArgument(log_probabilities.size(), " log-probabilities for ", batch.tokens.size(),
+                           " tokens");
+  }
+  Tape tape(context_, Tape::Mode::kEvaluation);
+  return Evaluate(tape, batch, log_probabilities);
+}
+
+absl::StatusOr<LossSum> LlamaModel::Loss(const TokenBatch& batch) {
+  log_probabilities_.resize(batch.tokens.size());
+  Tape tape(context_, Tape::Mode::kEvaluation);
+  GANTRY_RETURN_IF_ERROR(Evaluate(tape, batch, log_probabilities_));
+  LossSum result;
+  GANTRY_RETURN_IF_ERROR(tape.Forward("loss", {}, [&](const LeasedParameters&) {
+    const CrossEntropyResult sum = CrossEntropy({.log_probabilities = log_probabilities_,
+                                                 .targets = batch.targets,
+                                                 .scale = 1.0,
+                                                 .grad_log_probabilities = {}});
+    result = {.loss_sum = sum.loss, .valid_tokens = sum.valid_tokens};
+    return absl::OkStatus();
+  }));
+  return result;
+}
+
+}  // namespace gantry

@@ -1,0 +1,109 @@
+// A Llama-family decoder: pre-norm layers of grouped-query attention with rotary positions and
+// SwiGLU, RMS norms, tied or separate head. Trains over any ParameterStore.
+//
+//   GANTRY_ASSIGN_OR_RETURN(auto model, LlamaModel::Create(context, config, {}));
+//   GANTRY_RETURN_IF_ERROR(store->Seal());
+//   GANTRY_RETURN_IF_ERROR(model->InitializeWeights(seed));
+//   GANTRY_RETURN_IF_ERROR(store->BeginStep({.optimizer = adam}));
+//   GANTRY_RETURN_IF_ERROR(store->BeginMicroBatch());
+//   GANTRY_ASSIGN_OR_RETURN(LossSum loss, model->ForwardBackward(batch, 1.0 / valid_tokens));
+//   GANTRY_ASSIGN_OR_RETURN(StepResult result, store->EndStep());
+//
+// The caller begins and ends steps and micro-batches. Before Seal the same calls are a dry run:
+// they make all leases and allocations, run no kernel and report a loss of zero.
+//
+// Thread-compatible. Does not own what the context points to.
+#ifndef GANTRY_TRAINER_MODELS_LLAMA_H_
+#define GANTRY_TRAINER_MODELS_LLAMA_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "kernels/attention.h"
+#include "kernels/rope.h"
+#include "trainer/autograd/execution_context.h"
+#include "trainer/autograd/tape.h"
+#include "trainer/models/llama_config.h"
+#include "trainer/models/llama_weights.h"
+
+namespace gantry {
+
+// `sequences` equally long sequences, one behind the other.
+struct TokenBatch {
+  int64_t sequences;
+  int64_t length;
+  std::span<const int32_t> tokens;   // [sequences, length]
+  std::span<const int32_t> targets;  // likewise: the token after each, or kIgnoreTarget
+};
+
+struct LossSum {
+  double loss_sum = 0.0;  // sum over valid tokens of -log p(target), unscaled
+  int64_t valid_tokens = 0;
+};
+
+// A loss over the log-probabilities of a batch's targets: writes its derivative by each of them.
+using TokenLoss = absl::FunctionRef<absl::Status(std::span<const float> log_probabilities,
+                                                 std::span<float> gradients)>;
+
+class LlamaModel {
+ public:
+  // Registers the parameters with context.store, which is not sealed yet. Errors: kInvalidArgument
+  // for a bad config or a compute type other than f32 and bf16; those of registration.
+  static absl::StatusOr<std::unique_ptr<LlamaModel>> Create(const ExecutionContext& context,
+                                                            const LlamaConfig& config,
+                                                            const LlamaRegistration& registration);
+
+  // Random values, a pure function of seed, tensor and element. Between steps, after Seal.
+  absl::Status InitializeWeights(uint64_t seed);
+
+  // Forward and backward pass of one micro-batch: gradients get `loss_scale` times the derivative
+  // of the loss sum. For a mean over N tokens of all micro-batches and ranks, pass 1 / N. Errors:
+  // kInvalidArgument for a batch that does not fit the config; those of the store, the arena and
+  // the kernels, after which the step must be given up.
+  absl::StatusOr<LossSum> ForwardBackward(const TokenBatch& batch, double loss_scale);
+  // The same for any loss. Not called in a dry run.
+  absl::Status ForwardBackward(const TokenBatch& batch, TokenLoss loss);
+  // Forward pass only, in an evaluation step.
+  absl::StatusOr<LossSum> Loss(const TokenBatch& batch);
+  // The log-probability of each target, 0 where ignored; in an evaluation step.
+  absl::Status LogProbabilities(const TokenBatch& batch, std::span<float> log_probabilities);
+
+  const LlamaConfig& config() const { return config_; }
+  const LlamaWeights& weights() const { return weights_; }
+  const ExecutionContext& context() const { return context_; }
+  const RopeTable& rope() const { return rope_; }
+
+ private:
+  LlamaModel(const ExecutionContext& context, const LlamaConfig& config, LlamaWeights weights);
+
+  absl::Status CheckBatch(const TokenBatch& batch) const;
+  // The final norm's output, [sequences * length, width].
+  absl::StatusOr<Var> Hidden(Tape& tape, const TokenBatch& batch) const;
+  absl::Status Evaluate(Tape& tape, const TokenBatch& batch,
+                        std::span<float> log_probabilities) const;
+  absl::StatusOr<Var> Layer(Tape& tape, const Var& input, const LlamaLayerWeights& weights,
+                            const AttentionShape& shape) const;
+
+  ExecutionContext context_;
+  LlamaConfig config_;
+  LlamaWeights weights_;
+  RopeTable rope_;
+  // Per token of a batch; kept for their memory.
+  std::vector<float> log_probabilities_;
+  std::vector<float> gradients_;
+};
+
+// The parts of a layer that training and generation share.
+absl::StatusOr<Var> LlamaQueryKeyValue(Tape& tape, const Var& input,
+                                       const LlamaLayerWeights& weights);
+absl::StatusOr<Var> LlamaAfterAttention(Tape& tape, const Var& input, Var attended,
+                                        const LlamaLayerWeights& weights);
+
+}  // namespace gantry
+
+#endif  // GANTRY_TRAINER_MODELS_LLAMA_H_

@@ -1,0 +1,68 @@
+// A small Llama over a MemoryStore, with random batches: what the model's tests share.
+#ifndef GANTRY_TRAINER_MODELS_TESTING_LLAMA_BENCH_H_
+#define GANTRY_TRAINER_MODELS_TESTING_LLAMA_BENCH_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trainer/autograd/testing/recording_store.h"
+#include "trainer/autograd/testing/test_bench.h"
+#include "trainer/models/llama.h"
+#include "trainer/models/testing/reference_llama.h"
+
+namespace gantry {
+
+// Two layers, two query heads per key head, f32, nothing square.
+LlamaConfig TinyLlamaConfig();
+
+// Tokens and targets of a batch, drawn from `seed`; every fifth target is ignored.
+struct RandomBatch {
+  RandomBatch(const LlamaConfig& config, int64_t sequences, int64_t length, uint64_t seed);
+  TokenBatch view() const {
+    return {.sequences = sequences, .length = length, .tokens = tokens, .targets = targets};
+  }
+  int64_t valid_tokens() const;
+
+  int64_t sequences;
+  int64_t length;
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> targets;
+};
+
+class LlamaBench {
+ public:
+  LlamaBench(const LlamaConfig& config, const TestBench::Options& options,
+             const LlamaRegistration& registration);
+
+  MemoryStore& store() { return bench_.store(); }
+  RecordingStore& recording() { return recording_; }
+  LlamaModel& model() { return *model_; }
+
+  // Seals and sets all parameters: normal with deviation 0.3, norms around 1, a function of `seed`.
+  void SealWithValues(uint64_t seed);
+  void BeginStep(const OptimizerStep& step, int64_t micro_batches);
+  // One micro-batch, with the gradient of the loss sum times `scale`.
+  LossSum MicroBatch(const RandomBatch& batch, double scale);
+  StepResult EndStep();
+
+  ReferenceParameters Parameters();
+  // Of trained tensors, by name; within a step or after it.
+  std::map<std::string, std::vector<float>> Gradients();
+
+ private:
+  TestBench bench_;
+  RecordingStore recording_;
+  LlamaConfig config_;
+  std::unique_ptr<LlamaModel> model_;
+};
+
+// The L2 distance of two sets of gradients over the L2 norm of the second.
+double RelativeDistance(const std::map<std::string, std::vector<float>>& a,
+                        const std::map<std::string, std::vector<float>>& b);
+
+}  // namespace gantry
+
+#endif  // GANTRY_TRAINER_MODELS_TESTING_LLAMA_BENCH_H_
