@@ -1,0 +1,66 @@
+#include "trainer/booster/gemini_plugin.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/parallel_for.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "device/host/host_device.h"
+#include "gemini/engine.h"
+#include "kernels/matmul.h"
+#include "nvme/run_directory.h"
+#include "trainer/booster/run_config.h"
+
+namespace gantry {
+namespace {
+
+// Says so when an earlier run had crashed. Errors: those of a spill directory that cannot be used.
+absl::Status CleanSpillDirectory(const GeminiPlugin::Options& options) {
+  const std::string& directory = options.memory->spill_dir;
+  if (directory.empty()) return absl::OkStatus();
+  GANTRY_ASSIGN_OR_RETURN(const std::vector<std::string> removed,
+                          RunDirectory::CleanStale(directory));
+  for (const std::string& path : removed) {
+    options.logger->Info(StrCat("removed ", path, ", which a run that is gone had left"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GeminiPlugin>> GeminiPlugin::Create(const Options& options) {
+  GANTRY_RETURN_IF_ERROR(CleanSpillDirectory(options));
+  auto plugin = std::unique_ptr<GeminiPlugin>(new GeminiPlugin());
+  const MemoryConfig& memory = *options.memory;
+  plugin->compute_dtype_ = options.compute_dtype;
+  GANTRY_ASSIGN_OR_RETURN(plugin->team_, ThreadTeam::Create({.threads = options.threads}));
+  GANTRY_ASSIGN_OR_RETURN(plugin->matmul_, MatMul::Create({}));
+  GANTRY_ASSIGN_OR_RETURN(
+      plugin->device_,
+      CreateHostDevice({.topology = memory.device,
+                        .bandwidth_bytes_per_second = memory.lane_bandwidth.count(),
+                        .latency_nanoseconds = memory.lane_latency,
+                        .clock = options.clock}));
+  GANTRY_ASSIGN_OR_RETURN(plugin->engine_,
+                          Engine::Create({.device = plugin->device_.get(),
+                                          .team = plugin->team_.get(),
+                                          .clock = options.clock,
+                                          .logger = options.logger,
+                                          .trace_sink = options.trace_sink,
+                                          .device_memory = memory.device_memory,
+                                          .host_memory = memory.host_memory,
+                                          .spill_directory = memory.spill_dir,
+                                          .io = memory.io,
+                                          .policy = memory.policy,
+                                          .static_fractions = memory.static_fractions,
+                                          .look_ahead = memory.look_ahead,
+                                          .chunk_elements = memory.chunk_elements,
+                                          .gradient_dtype = options.gradient_dtype}));
+  return plugin;
+}
+
+}  // namespace gantry

@@ -1,0 +1,119 @@
+#include "trainer/booster/run_config.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "base/bytes.h"
+#include "base/dtype.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "chunk/chunk_layout.h"
+#include "device/device.h"
+#include "trainer/booster/learning_rate.h"
+#include "trainer/booster/token_sampler.h"
+#include "trainer/data/byte_corpus.h"
+#include "trainer/models/llama_config.h"
+
+namespace gantry {
+namespace {
+
+// A micro-batch's token ids are in memory outside any budget.
+constexpr int64_t kTokensPerMicroBatchMax = int64_t{1} << 26;
+
+absl::Status Within(absl::Status status, const char* section) {
+  if (status.ok()) return status;
+  return InvalidArgument(section, ": ", FromAbsl(status.message()));
+}
+
+absl::Status ValidateMemory(const MemoryConfig& memory) {
+  if (memory.device_memory <= Bytes::Zero()) {
+    return InvalidArgument(
+        "memory.device_memory: a budget of 0 holds nothing; give at least a few "
+        "MiB, like 128MiB");
+  }
+  if (memory.device == DeviceTopology::kDiscrete && memory.host_memory <= Bytes::Zero()) {
+    return InvalidArgument(
+        "memory.host_memory: an emulated device needs host memory beside it; "
+        "give at least a few MiB, like 512MiB, or set memory.device=unified");
+  }
+  if (memory.chunk_elements % kChunkGranularityElements != 0) {
+    return InvalidArgument("memory.chunk_elements: must be 0 or a multiple of ",
+                           kChunkGranularityElements, ", not ", memory.chunk_elements);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ValidateData(const RunConfig& config) {
+  const DataConfig& data = config.data;
+  if (data.sequence_length > config.model.max_sequence) {
+    return InvalidArgument("data.sequence_length: ", data.sequence_length,
+                           " tokens are more than model.max_sequence, ", config.model.max_sequence);
+  }
+  if (data.batch_size > kTokensPerMicroBatchMax / data.sequence_length) {
+    return InvalidArgument("data: sequence_length x batch_size is more than ",
+                           kTokensPerMicroBatchMax, " tokens: use data.accumulation");
+  }
+  if (data.files.empty()) {
+    return InvalidArgument("data.files: name the text to train on, as in --data.files=book.txt");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+LlamaConfig DefaultModel() {
+  return {.layers = 4,
+          .width = 256,
+          .heads = 4,
+          .kv_heads = 2,
+          .head_dim = 64,
+          .ffn_width = 704,
+          .vocabulary = kByteVocabulary,
+          .max_sequence = 1024};
+}
+
+absl::Status ValidateModel(const RunConfig& config) {
+  GANTRY_RETURN_IF_ERROR(Within(ValidateLlamaConfig(config.model), "model"));
+  if (config.model.vocabulary != kByteVocabulary) {
+    return InvalidArgument("model.vocabulary: text is bytes, so it must be ", kByteVocabulary,
+                           ", not ", config.model.vocabulary);
+  }
+  GANTRY_RETURN_IF_ERROR(ValidateMemory(config.memory));
+  return Within(ValidateSampling(config.generate.sampling), "generate");
+}
+
+absl::Status ValidateTraining(const RunConfig& config) {
+  GANTRY_RETURN_IF_ERROR(ValidateModel(config));
+  GANTRY_RETURN_IF_ERROR(Within(ValidateSchedule(ScheduleOf(config)), "schedule"));
+  return ValidateData(config);
+}
+
+LearningRateSchedule ScheduleOf(const RunConfig& config) {
+  LearningRateSchedule schedule = config.schedule;
+  // A run that is shorter than its warm-up ends within it.
+  if (schedule.total_steps == 0) {
+    schedule.total_steps = std::max(config.train.steps, schedule.warmup_steps);
+  }
+  return schedule;
+}
+
+DType GradientDTypeOf(const RunConfig& config) {
+  return config.data.accumulation > 1 ? DType::kF32 : config.model.parameter_dtype;
+}
+
+int ThreadsOf(const TrainConfig& config) {
+  if (config.threads > 0) return static_cast<int>(config.threads);
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  if (sched_getaffinity(0, sizeof cpus, &cpus) != 0) return 1;
+  return std::max(1, CPU_COUNT(&cpus));
+}
+
+int64_t TokensPerStep(const DataConfig& data) {
+  return data.sequence_length * data.batch_size * data.accumulation;
+}
+
+}  // namespace gantry

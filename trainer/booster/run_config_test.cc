@@ -1,0 +1,90 @@
+#include "trainer/booster/run_config.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "base/bytes.h"
+#include "base/dtype.h"
+#include "base/testing/status_matchers.h"
+#include "device/device.h"
+#include "trainer/booster/learning_rate.h"
+
+namespace gantry {
+namespace {
+
+RunConfig Valid() {
+  RunConfig config;
+  config.data.files = {"text"};
+  return config;
+}
+
+TEST(RunConfig, TheDefaultsNeedOnlyText) {
+  EXPECT_THAT(ValidateTraining(Valid()), IsOk());
+  EXPECT_THAT(ValidateModel(RunConfig()), IsOk());
+  EXPECT_THAT(ValidateTraining(RunConfig()),
+              StatusIs(absl::StatusCode::kInvalidArgument, "data.files: name the text"));
+}
+
+TEST(RunConfig, ContradictionsNameTheKey) {
+  struct Case {
+    const char* message;
+    std::function<void(RunConfig&)> change;
+  };
+  const Case cases[] = {
+      {"model: ", [](RunConfig& c) { c.model.kv_heads = 3; }},
+      {"model.vocabulary: ", [](RunConfig& c) { c.model.vocabulary = 257; }},
+      {"memory.device_memory: ", [](RunConfig& c) { c.memory.device_memory = 0_B; }},
+      {"memory.host_memory: ",
+       [](RunConfig& c) {
+         c.memory.device = DeviceTopology::kDiscrete;
+         c.memory.host_memory = 0_B;
+       }},
+      {"memory.chunk_elements: ", [](RunConfig& c) { c.memory.chunk_elements = 12345; }},
+      {"generate: ", [](RunConfig& c) { c.generate.sampling.top_p = 0; }},
+      {"schedule: ",
+       [](RunConfig& c) {
+         c.schedule.warmup_steps = 11;
+         c.schedule.total_steps = 10;
+       }},
+      {"data.sequence_length: ", [](RunConfig& c) { c.data.sequence_length = 1025; }},
+      {"data: sequence_length x batch_size", [](RunConfig& c) { c.data.batch_size = 1 << 19; }},
+  };
+  for (const Case& item : cases) {
+    SCOPED_TRACE(item.message);
+    RunConfig config = Valid();
+    item.change(config);
+    EXPECT_THAT(ValidateTraining(config),
+                StatusIs(absl::StatusCode::kInvalidArgument, ::testing::StartsWith(item.message)));
+  }
+}
+
+TEST(RunConfig, AUnifiedDeviceNeedsNoHostMemory) {
+  RunConfig config = Valid();
+  config.memory.host_memory = 0_B;
+  EXPECT_THAT(ValidateTraining(config), IsOk());
+}
+
+TEST(RunConfig, WhatFollowsFromIt) {
+  RunConfig config = Valid();
+  EXPECT_EQ(ScheduleOf(config).total_steps, config.train.steps);
+  config.schedule.warmup_steps = config.train.steps + 5;
+  EXPECT_EQ(ScheduleOf(config).total_steps, config.train.steps + 5);
+  EXPECT_THAT(ValidateTraining(config), IsOk());
+  config.schedule.total_steps = 7;
+  EXPECT_EQ(ScheduleOf(config).total_steps, 7);
+  EXPECT_EQ(GradientDTypeOf(config), DType::kBF16);
+  config.data.accumulation = 2;
+  EXPECT_EQ(GradientDTypeOf(config), DType::kF32);
+  config.data = {.files = {}, .sequence_length = 3, .batch_size = 5, .accumulation = 7};
+  EXPECT_EQ(TokensPerStep(config.data), 105);
+  config.train.threads = 3;
+  EXPECT_EQ(ThreadsOf(config.train), 3);
+  config.train.threads = 0;
+  EXPECT_GE(ThreadsOf(config.train), 1);
+}
+
+}  // namespace
+}  // namespace gantry

@@ -1,0 +1,316 @@
+#include "trainer/booster/trainer.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "base/tier.h"
+#include "gemini/engine.h"
+#include "gemini/parameter_store.h"
+#include "trainer/booster/learning_rate.h"
+#include "trainer/booster/metrics.h"
+#include "trainer/booster/parameter_hash.h"
+#include "trainer/booster/run_config.h"
+#include "trainer/booster/text_generator.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/checkpoint_directory.h"
+#include "trainer/checkpoint/manifest.h"
+#include "trainer/data/batch_sampler.h"
+#include "trainer/data/byte_corpus.h"
+#include "trainer/models/llama.h"
+
+namespace gantry {
+namespace {
+
+constexpr char kTrainKey[] = "train";
+constexpr char kEvaluateKey[] = "evaluate";
+constexpr size_t kSettingsNamed = 4;  // in a warning
+
+TokenBatch ViewOf(const SampledTokens& sampled) {
+  return {.sequences = sampled.sequences,
+          .length = sampled.length,
+          .tokens = sampled.tokens,
+          .targets = sampled.targets};
+}
+
+int64_t ElementsOf(const LlamaModel& model) {
+  int64_t elements = 0;
+  for (const LlamaTensor& tensor : model.weights().tensors) elements += tensor.elements;
+  return elements;
+}
+
+std::array<Bytes, kTierCount> TierBytes(const EngineStatistics& statistics) {
+  return {statistics.device.slot_bytes * statistics.device.slots_used,
+          statistics.host.slot_bytes * statistics.host.slots_used, statistics.file_bytes};
+}
+
+}  // namespace
+
+Trainer::Trainer(Options options, BatchSampler training, std::optional<BatchSampler> validation)
+    : options_(std::move(options)), training_(training), validation_(validation) {}
+
+absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(Options options) {
+  const RunConfig& config = *options.config;
+  GANTRY_RETURN_IF_ERROR(ValidateTraining(config));
+  const BatchSampler::Options sampling{.seed = config.data.seed,
+                                       .sequence_length = config.data.sequence_length};
+  GANTRY_ASSIGN_OR_RETURN(BatchSampler training,
+                          BatchSampler::Create(options.corpus->training(), sampling));
+  std::optional<BatchSampler> validation;
+  if (!options.corpus->validation().empty() && config.train.eval_every > 0) {
+    GANTRY_ASSIGN_OR_RETURN(validation,
+                            BatchSampler::Create(options.corpus->validation(), sampling));
+  }
+  options.settings["data.fingerprint"] = options.corpus->fingerprint();
+  auto trainer = std::unique_ptr<Trainer>(new Trainer(std::move(options), training, validation));
+  // First what fails fast.
+  if (!config.train.checkpoint_dir.empty()) {
+    GANTRY_ASSIGN_OR_RETURN(trainer->checkpoints_,
+                            CheckpointDirectory::Open(
+                                {.path = config.train.checkpoint_dir, .keep = config.train.keep}));
+  }
+  GANTRY_ASSIGN_OR_RETURN(trainer->model_,
+                          LlamaModel::Create(trainer->options_.context, config.model, {}));
+  GANTRY_RETURN_IF_ERROR(trainer->DryRun());
+  GANTRY_RETURN_IF_ERROR(trainer->options_.context.store->Seal());
+  GANTRY_RETURN_IF_ERROR(trainer->FindStart());
+  return trainer;
+}
+
+// Shows the store the steps that will come.
+absl::Status Trainer::DryRun() {
+  GANTRY_RETURN_IF_ERROR(TrainStep().status());
+  if (!validation_.has_value()) return absl::OkStatus();
+  return EvaluateStep().status();
+}
+
+absl::Status Trainer::FindStart() {
+  const TrainConfig& train = options_.config->train;
+  const bool empty = checkpoints_ == nullptr || checkpoints_->names().empty();
+  if (train.resume == "auto") return empty ? StartFresh() : Resume(checkpoints_->path());
+  if (train.resume != "never") return Resume(train.resume);
+  if (empty) return StartFresh();
+  return FailedPrecondition("'", checkpoints_->path(), "' holds checkpoints of an earlier run (",
+                            checkpoints_->names().front(),
+                            "): choose another train.checkpoint_dir, or train.resume=auto to "
+                            "continue that run");
+}
+
+absl::Status Trainer::StartFresh() {
+  return model_->InitializeWeights(options_.config->train.seed);
+}
+
+absl::Status Trainer::Resume(const std::string& path) {
+  GANTRY_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(path));
+  GANTRY_RETURN_IF_ERROR(checkpoint.Restore(*options_.context.store));
+  WarnOfOtherSettings(checkpoint.manifest().settings);
+  position_ = checkpoint.manifest().position;
+  first_step_ = position_.step;
+  saved_step_ = position_.step;
+  checkpoint_ = checkpoint.path();
+  return absl::OkStatus();
+}
+
+void Trainer::WarnOfOtherSettings(const RunSettings& saved) const {
+  std::vector<std::string> other;
+  for (const auto& [key, value] : options_.settings) {
+    const auto found = saved.find(key);
+    if (found == saved.end() || found->second != value) other.push_back(key);
+  }
+  if (other.empty()) return;
+  std::string names;
+  for (size_t i = 0; i < other.size() && i < kSettingsNamed; ++i) {
+    names += StrCat(i == 0 ? "" : ", ", other[i]);
+  }
+  if (other.size() > kSettingsNamed)
+    names += StrCat(" and ", other.size() - kSettingsNamed, " more");
+  options_.logger->Warning(StrCat("the checkpoint was written with other settings (", names,
+                                  "): the run goes on, but not as the earlier one would have"));
+}
+
+absl::StatusOr<TrainingSummary> Trainer::Run() {
+  TrainingSummary summary;
+  summary.first_step = first_step_;
+  if (options_.engine != nullptr) options_.engine->ResetStatistics();
+  if (options_.observer != nullptr) {
+    options_.observer->OnStart({.parameters = ElementsOf(*model_),
+                                .first_step = first_step_,
+                                .steps = options_.config->train.steps,
+                                .tokens_per_step = TokensPerStep(options_.config->data),
+                                .resumed_from = first_step_ > 0 ? checkpoint_ : ""});
+  }
+  GANTRY_RETURN_IF_ERROR(RunUntilEnd(summary));
+  GANTRY_RETURN_IF_ERROR(SaveIfNew());
+  GANTRY_ASSIGN_OR_RETURN(summary.parameter_hash, HashParameters(*options_.context.store));
+  summary.step = position_.step;
+  summary.checkpoint = checkpoint_;
+  if (options_.engine != nullptr) summary.engine = options_.engine->statistics();
+  return summary;
+}
+
+absl::Status Trainer::RunUntilEnd(TrainingSummary& summary) {
+  const TrainConfig& train = options_.config->train;
+  while (position_.step < train.steps) {
+    if (stopping()) {
+      summary.end = RunEnd::kStopped;
+      return absl::OkStatus();
+    }
+    GANTRY_RETURN_IF_ERROR(RunOneStep(summary));
+    if (stopping()) continue;
+    const bool last = position_.step == train.steps;
+    if (validation_.has_value() && (last || Due(train.eval_every))) {
+      GANTRY_RETURN_IF_ERROR(EvaluateAndTell());
+    }
+    if (Due(train.checkpoint_every)) GANTRY_RETURN_IF_ERROR(SaveIfNew());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::RunOneStep(TrainingSummary& summary) {
+  const double learning_rate = Hyperparameters().learning_rate;
+  const Nanoseconds stall_before = StallSoFar();
+  const Nanoseconds begin = options_.clock->Now();
+  GANTRY_ASSIGN_OR_RETURN(const StepOutcome outcome, TrainStep());
+  position_.step += 1;
+  position_.sequences += options_.config->data.batch_size * options_.config->data.accumulation;
+
+  StepMetrics metrics{.step = position_.step,
+                      .steps = options_.config->train.steps,
+                      .loss = outcome.loss,
+                      .learning_rate = learning_rate,
+                      .gradient_norm = outcome.result.gradient_norm,
+                      .outcome = outcome.result.outcome,
+                      .tokens = TokensPerStep(options_.config->data),
+                      .duration = options_.clock->Now() - begin,
+                      .stall = StallSoFar() - stall_before};
+  if (options_.engine != nullptr) metrics.tier_bytes = TierBytes(options_.engine->statistics());
+  if (!summary.loss_first.has_value()) summary.loss_first = metrics.loss;
+  summary.loss_last = metrics.loss;
+  summary.tokens += metrics.tokens;
+  summary.duration += metrics.duration;
+  summary.stall += metrics.stall;
+  if (metrics.outcome == StepResult::Outcome::kSkippedNonFinite) ++summary.skipped_steps;
+  if (options_.observer != nullptr) options_.observer->OnStep(metrics);
+  return absl::OkStatus();
+}
+
+OptimizerStep Trainer::Hyperparameters() const {
+  const OptimizerConfig& optimizer = options_.config->optimizer;
+  return {.learning_rate = LearningRateAt(ScheduleOf(*options_.config), position_.step),
+          .beta1 = optimizer.beta1,
+          .beta2 = optimizer.beta2,
+          .epsilon = optimizer.epsilon,
+          .weight_decay = optimizer.weight_decay,
+          .step = position_.step + 1,
+          .max_gradient_norm = optimizer.max_gradient_norm};
+}
+
+absl::StatusOr<Trainer::StepOutcome> Trainer::TrainStep() {
+  ParameterStore& store = *options_.context.store;
+  GANTRY_RETURN_IF_ERROR(store.BeginStep({.trace_key = kTrainKey,
+                                          .micro_batches = options_.config->data.accumulation,
+                                          .optimizer = Hyperparameters()}));
+  const absl::StatusOr<LossSum> loss = MicroBatches();
+  absl::StatusOr<StepResult> result = store.EndStep();
+  GANTRY_RETURN_IF_ERROR(loss.status());  // it came first, and may be why EndStep failed
+  GANTRY_RETURN_IF_ERROR(result.status());
+  const double valid = static_cast<double>(std::max<int64_t>(loss->valid_tokens, 1));
+  return StepOutcome{.loss = loss->loss_sum / valid, .result = *result};
+}
+
+absl::StatusOr<LossSum> Trainer::MicroBatches() {
+  const DataConfig& data = options_.config->data;
+  // Every byte has a next one: all tokens are valid.
+  const double scale = 1.0 / static_cast<double>(TokensPerStep(data));
+  LossSum total;
+  for (int64_t i = 0; i < data.accumulation; ++i) {
+    GANTRY_RETURN_IF_ERROR(options_.context.store->BeginMicroBatch());
+    const SampledTokens sampled =
+        training_.Random(position_.sequences + i * data.batch_size, data.batch_size);
+    GANTRY_ASSIGN_OR_RETURN(const LossSum loss, model_->ForwardBackward(ViewOf(sampled), scale));
+    total.loss_sum += loss.loss_sum;
+    total.valid_tokens += loss.valid_tokens;
+  }
+  return total;
+}
+
+absl::Status Trainer::EvaluateAndTell() {
+  GANTRY_ASSIGN_OR_RETURN(const LossSum loss, EvaluateStep());
+  if (options_.observer == nullptr) return absl::OkStatus();
+  options_.observer->OnEvaluation(
+      {.step = position_.step,
+       .loss = loss.loss_sum / static_cast<double>(std::max<int64_t>(loss.valid_tokens, 1)),
+       .tokens = loss.valid_tokens});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<LossSum> Trainer::EvaluateStep() {
+  GANTRY_CHECK(validation_.has_value());
+  ParameterStore& store = *options_.context.store;
+  const int64_t batches = options_.config->train.eval_batches;
+  const int64_t batch_size = options_.config->data.batch_size;
+  GANTRY_RETURN_IF_ERROR(store.BeginStep(
+      {.trace_key = kEvaluateKey, .micro_batches = batches, .optimizer = std::nullopt}));
+  LossSum total;
+  absl::Status status;
+  for (int64_t i = 0; i < batches && status.ok(); ++i) {
+    status = store.BeginMicroBatch();
+    if (!status.ok()) break;
+    const SampledTokens sampled = validation_->Evenly(
+        {.first = i * batch_size, .count = batch_size, .total = batches * batch_size});
+    const absl::StatusOr<LossSum> loss = model_->Loss(ViewOf(sampled));
+    status = loss.status();
+    if (!status.ok()) break;
+    total.loss_sum += loss->loss_sum;
+    total.valid_tokens += loss->valid_tokens;
+  }
+  const absl::Status end = store.EndStep().status();
+  GANTRY_RETURN_IF_ERROR(status);
+  GANTRY_RETURN_IF_ERROR(end);
+  return total;
+}
+
+absl::Status Trainer::SaveIfNew() {
+  if (checkpoints_ == nullptr || position_.step == saved_step_) return absl::OkStatus();
+  const Nanoseconds begin = options_.clock->Now();
+  GANTRY_ASSIGN_OR_RETURN(
+      checkpoint_, checkpoints_->Save(*options_.context.store, position_, options_.settings));
+  saved_step_ = position_.step;
+  if (options_.observer != nullptr) {
+    options_.observer->OnCheckpoint(
+        {.step = position_.step, .path = checkpoint_, .duration = options_.clock->Now() - begin});
+  }
+  return absl::OkStatus();
+}
+
+Nanoseconds Trainer::StallSoFar() const {
+  if (options_.engine == nullptr) return 0;
+  const EngineStatistics statistics = options_.engine->statistics();
+  Nanoseconds sum = 0;
+  for (const Nanoseconds stall : statistics.stalls) sum += stall;
+  return sum;
+}
+
+absl::StatusOr<std::string> Trainer::Sample(std::string_view prompt, int64_t tokens) {
+  const TextRequest request{.prompt = prompt,
+                            .tokens = tokens,
+                            .sampling = options_.config->generate.sampling,
+                            .stop = options_.stop};
+  return GenerateText(*model_, request, [](char) {});
+}
+
+}  // namespace gantry

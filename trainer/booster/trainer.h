@@ -1,0 +1,109 @@
+// The training loop over any ParameterStore: dry run, Seal, initial weights or a checkpoint, then
+// steps of one or several micro-batches with evaluation and checkpoints between them.
+//
+//   GANTRY_ASSIGN_OR_RETURN(auto trainer, Trainer::Create({.config = &config, .corpus = &corpus,
+//       .context = plugin->context(), .engine = &plugin->engine(), ...}));
+//   GANTRY_ASSIGN_OR_RETURN(TrainingSummary summary, trainer->Run());
+//
+// A run is a function of config, text and its position (step and sequences consumed), so one that
+// stops and resumes gives the same bits as one that does not.
+//
+// One thread makes all calls; a stop may be requested from anywhere.
+#ifndef GANTRY_TRAINER_BOOSTER_TRAINER_H_
+#define GANTRY_TRAINER_BOOSTER_TRAINER_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "gemini/engine.h"
+#include "trainer/autograd/execution_context.h"
+#include "trainer/booster/metrics.h"
+#include "trainer/booster/run_config.h"
+#include "trainer/booster/stop_source.h"
+#include "trainer/checkpoint/checkpoint_directory.h"
+#include "trainer/checkpoint/manifest.h"
+#include "trainer/data/batch_sampler.h"
+#include "trainer/data/byte_corpus.h"
+#include "trainer/models/llama.h"
+
+namespace gantry {
+
+class Trainer {
+ public:
+  struct Options {
+    // All outlive the trainer.
+    const RunConfig* config;
+    const ByteCorpus* corpus;
+    ExecutionContext context;  // its store is not sealed and holds no parameters yet
+    Engine* engine = nullptr;  // for statistics, when the store is one
+    Clock* clock;
+    Logger* logger;
+    const StopSource* stop = nullptr;      // null: runs to the end
+    TrainingObserver* observer = nullptr;  // null: nobody listens
+    RunSettings settings;                  // saved with checkpoints, compared on resuming
+  };
+
+  // Everything up to the first step. Errors: kInvalidArgument for a config that contradicts itself
+  // or a checkpoint from another model; kFailedPrecondition for train.resume = never where
+  // checkpoints are; kResourceExhausted for budgets too small; those of the parts.
+  static absl::StatusOr<std::unique_ptr<Trainer>> Create(Options options);
+
+  // Trains to the end or to a requested stop, then saves (where there is a checkpoint directory)
+  // and hashes the parameters. Errors: those of the store, the model and the checkpoint directory;
+  // the checkpoints written before stay.
+  absl::StatusOr<TrainingSummary> Run();
+
+  // Continues a text with the model as it is now. Errors: as GenerateText.
+  absl::StatusOr<std::string> Sample(std::string_view prompt, int64_t tokens);
+
+  const RunPosition& position() const { return position_; }
+  const LlamaModel& model() const { return *model_; }
+
+ private:
+  Trainer(Options options, BatchSampler training, std::optional<BatchSampler> validation);
+
+  // Parts of Create.
+  absl::Status DryRun();
+  absl::Status StartFresh();
+  absl::Status Resume(const std::string& path);
+  absl::Status FindStart();
+  void WarnOfOtherSettings(const RunSettings& saved) const;
+
+  struct StepOutcome {
+    double loss;
+    StepResult result;
+  };
+  absl::Status RunUntilEnd(TrainingSummary& summary);
+  absl::Status RunOneStep(TrainingSummary& summary);
+  absl::StatusOr<StepOutcome> TrainStep();
+  absl::StatusOr<LossSum> MicroBatches();
+  absl::Status EvaluateAndTell();
+  absl::StatusOr<LossSum> EvaluateStep();
+  absl::Status SaveIfNew();
+  OptimizerStep Hyperparameters() const;
+  Nanoseconds StallSoFar() const;
+  bool stopping() const { return options_.stop != nullptr && options_.stop->requested(); }
+  bool Due(int64_t every) const { return every > 0 && position_.step % every == 0; }
+
+  Options options_;
+  BatchSampler training_;
+  std::optional<BatchSampler> validation_;
+  std::unique_ptr<CheckpointDirectory> checkpoints_;  // null: nothing is saved
+  std::unique_ptr<LlamaModel> model_;
+  RunPosition position_;
+  int64_t first_step_ = 0;
+  int64_t saved_step_ = 0;  // no need to save this one
+  std::string checkpoint_;  // the newest, or the one resumed from
+};
+
+}  // namespace gantry
+
+#endif  // GANTRY_TRAINER_BOOSTER_TRAINER_H_

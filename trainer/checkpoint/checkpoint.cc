@@ -1,0 +1,195 @@
+#include "trainer/checkpoint/checkpoint.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/check.h"
+#include "base/dtype.h"
+#include "base/files.h"
+#include "base/hash.h"
+#include "base/ids.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "chunk/chunk_layout.h"
+#include "gemini/parameter_store.h"
+#include "trainer/checkpoint/checkpoint_directory.h"
+#include "trainer/checkpoint/manifest.h"
+#include "trainer/checkpoint/state_file.h"
+
+namespace gantry {
+namespace {
+
+// A state's bytes, piece by piece: first element and bytes.
+using PieceSink = absl::FunctionRef<absl::Status(int64_t first, std::span<std::byte> bytes)>;
+
+absl::Status ReadPieces(const StateFileReader& file, const StateEntry& state, int64_t element_bytes,
+                        PieceSink sink) {
+  std::vector<std::byte> buffer(static_cast<size_t>(
+      std::min(kStatePieceBytes.count() / element_bytes * element_bytes, state.bytes)));
+  for (int64_t done = 0; done < state.bytes;) {
+    const int64_t bytes = std::min<int64_t>(std::ssize(buffer), state.bytes - done);
+    const auto piece = std::span(buffer).first(static_cast<size_t>(bytes));
+    GANTRY_RETURN_IF_ERROR(file.ReadAt(state.offset + done, piece));
+    GANTRY_RETURN_IF_ERROR(sink(done / element_bytes, piece));
+    done += bytes;
+  }
+  return absl::OkStatus();
+}
+
+std::string ShapeText(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (size_t i = 0; i < shape.size(); ++i) text += StrCat(i == 0 ? "" : ", ", shape[i]);
+  return text + "]";
+}
+
+// The store's tensor that `tensor` belongs to.
+absl::StatusOr<TensorId> MatchTensor(const ChunkLayout& layout, const TensorEntry& tensor) {
+  const absl::StatusOr<TensorId> id = layout.Find(tensor.name);
+  if (!id.ok() || layout.tensor(*id).name != tensor.name) {
+    return InvalidArgument("the model has no tensor '", tensor.name, "'");
+  }
+  const TensorSpec& spec = layout.tensor(*id);
+  if (spec.shape != tensor.shape) {
+    return InvalidArgument("tensor '", tensor.name, "' is ", ShapeText(tensor.shape), " there and ",
+                           ShapeText(spec.shape), " in the model");
+  }
+  if (spec.dtype != tensor.dtype) {
+    return InvalidArgument("tensor '", tensor.name, "' is ", tensor.dtype, " there and ",
+                           spec.dtype, " in the model");
+  }
+  if (tensor.trainability == Trainability::kFrozen &&
+      spec.trainability == Trainability::kTrainable) {
+    return InvalidArgument("tensor '", tensor.name, "' is frozen there and trained in the model");
+  }
+  return *id;
+}
+
+// Rounds master values to the parameter's type.
+std::vector<std::byte> Round(std::span<const std::byte> master, DType dtype) {
+  const size_t count = master.size() / sizeof(float);
+  std::vector<std::byte> rounded(count * static_cast<size_t>(SizeOf(dtype)));
+  for (size_t i = 0; i < count; ++i) {
+    float value = 0.0f;
+    std::memcpy(&value, master.data() + i * sizeof value, sizeof value);
+    const uint16_t bits = dtype == DType::kBF16 ? FloatToBF16Bits(value) : FloatToF16Bits(value);
+    std::memcpy(rounded.data() + i * sizeof bits, &bits, sizeof bits);
+  }
+  return rounded;
+}
+
+// Writes one saved state to the store's tensor, which may be frozen.
+absl::Status WritePiece(ParameterStore& store, TensorId id, StateKind kind, int64_t first,
+                        std::span<const std::byte> piece) {
+  const TensorSpec& spec = store.layout().tensor(id);
+  if (spec.trainability == Trainability::kTrainable || kind == StateKind::kParameter) {
+    return store.WriteState(kind, id, first, piece);
+  }
+  if (kind != StateKind::kMaster) return absl::OkStatus();
+  return store.WriteState(StateKind::kParameter, id, first, Round(piece, spec.dtype));
+}
+
+absl::Status Annotate(const absl::Status& status, const std::string& what) {
+  return MakeStatus(status.code(), what, FromAbsl(status.message()));
+}
+
+bool Exists(const std::string& path) {
+  struct stat info{};
+  return stat(path.c_str(), &info) == 0;
+}
+
+// The checkpoint that `path` means.
+absl::StatusOr<std::string> Resolve(const std::string& path) {
+  if (Exists(StrCat(path, "/", kManifestFile))) return path;
+  if (!Exists(path)) return NotFound("no checkpoint at '", path, "': there is no such directory");
+  GANTRY_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListCheckpoints(path));
+  if (names.empty()) {
+    return NotFound("no checkpoint in '", path, "': neither ", kManifestFile,
+                    " nor a step-... directory is there");
+  }
+  return StrCat(path, "/", names.front());
+}
+
+constexpr char kAdvice[] = "; name an older checkpoint";
+
+}  // namespace
+
+absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& path) {
+  GANTRY_ASSIGN_OR_RETURN(const std::string directory, Resolve(path));
+  const std::string manifest_path = StrCat(directory, "/", kManifestFile);
+  const absl::StatusOr<std::string> text = ReadFileToString(manifest_path, kManifestBytesMax);
+  if (!text.ok())
+    return Annotate(text.status(), StrCat("cannot read checkpoint '", directory, "': "));
+  absl::StatusOr<CheckpointManifest> manifest = ParseManifest(*text);
+  if (!manifest.ok()) {
+    return MakeStatus(manifest.status().code(), "checkpoint manifest '", manifest_path,
+                      "' cannot be used: ", FromAbsl(manifest.status().message()), kAdvice);
+  }
+  absl::StatusOr<StateFileReader> state =
+      StateFileReader::Open(StrCat(directory, "/", kStateFile), manifest->state_bytes());
+  if (!state.ok()) {
+    return MakeStatus(state.status().code(), "checkpoint '", directory,
+                      "' cannot be used: ", FromAbsl(state.status().message()), kAdvice);
+  }
+  return Checkpoint(directory, *std::move(manifest), *std::move(state));
+}
+
+absl::Status Checkpoint::Verify() const {
+  for (const TensorEntry& tensor : manifest_.tensors) {
+    for (const StateEntry& state : tensor.states) {
+      Hasher hasher;
+      GANTRY_RETURN_IF_ERROR(ReadPieces(state_, state, SizeOf(SavedDType(state.kind, tensor.dtype)),
+                                        [&](int64_t, std::span<std::byte> bytes) {
+                                          hasher.Update(std::span<const std::byte>(bytes));
+                                          return absl::OkStatus();
+                                        }));
+      if (hasher.HexDigest() != state.checksum) {
+        return DataLoss("checkpoint '", path_, "' is damaged: the checksum of the ",
+                        Name(state.kind), " of '", tensor.name, "' does not fit", kAdvice);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Checkpoint::CheckModel(const ParameterStore& store) const {
+  const ChunkLayout& layout = store.layout();
+  for (const TensorEntry& tensor : manifest_.tensors) {
+    const absl::Status status = MatchTensor(layout, tensor).status();
+    if (!status.ok()) {
+      return Annotate(status, StrCat("checkpoint '", path_, "' is from another model: "));
+    }
+  }
+  const auto count = static_cast<int64_t>(manifest_.tensors.size());
+  if (count == layout.tensor_count()) return absl::OkStatus();
+  return InvalidArgument("checkpoint '", path_, "' is from another model: it has ", count,
+                         " tensors, the model ", layout.tensor_count());
+}
+
+absl::Status Checkpoint::Restore(ParameterStore& store) const {
+  GANTRY_RETURN_IF_ERROR(CheckModel(store));
+  GANTRY_RETURN_IF_ERROR(Verify());
+  for (const TensorEntry& tensor : manifest_.tensors) {
+    GANTRY_ASSIGN_OR_RETURN(const TensorId id, MatchTensor(store.layout(), tensor));
+    for (const StateEntry& state : tensor.states) {
+      GANTRY_RETURN_IF_ERROR(ReadPieces(state_, state, SizeOf(SavedDType(state.kind, tensor.dtype)),
+                                        [&](int64_t first, std::span<std::byte> bytes) {
+                                          return WritePiece(store, id, state.kind, first, bytes);
+                                        }));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace gantry

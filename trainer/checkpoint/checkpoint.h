@@ -1,0 +1,57 @@
+// A saved checkpoint, opened for reading.
+//
+//   GANTRY_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open("runs/a"));
+//   GANTRY_RETURN_IF_ERROR(checkpoint.Restore(*store));       // continue with position().step
+//
+// Whatever the file holds, memory stays bounded (kManifestBytesMax of text, kStatePieceBytes of
+// state), and nothing is written to a store before every byte was compared with its checksum.
+//
+// Movable; thread-compatible. Holds the state file open, so removing the checkpoint meanwhile is
+// harmless.
+#ifndef GANTRY_TRAINER_CHECKPOINT_CHECKPOINT_H_
+#define GANTRY_TRAINER_CHECKPOINT_CHECKPOINT_H_
+
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "gemini/parameter_store.h"
+#include "trainer/checkpoint/manifest.h"
+#include "trainer/checkpoint/state_file.h"
+
+namespace gantry {
+
+class Checkpoint {
+ public:
+  // `path` is a checkpoint, or a directory of checkpoints, of which the newest is opened. Errors:
+  // kNotFound where there is none; kDataLoss for one that is damaged or cut short, with which file
+  // and what to do; kFailedPrecondition for an unknown version.
+  static absl::StatusOr<Checkpoint> Open(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  const CheckpointManifest& manifest() const { return manifest_; }
+
+  // Compares every byte of the states with its checksum. Errors: kDataLoss naming the tensor.
+  absl::Status Verify() const;
+
+  // Whether the model of a sealed store is the one that was saved. A frozen tensor may have been
+  // trainable when it was saved: its value suffices. Errors: kInvalidArgument saying what differs.
+  absl::Status CheckModel(const ParameterStore& store) const;
+
+  // CheckModel, Verify, then writes all states. REQUIRES: a sealed store, between steps.
+  // Errors: those of CheckModel and Verify, with the store untouched; those of the store.
+  absl::Status Restore(ParameterStore& store) const;
+
+ private:
+  Checkpoint(std::string path, CheckpointManifest manifest, StateFileReader state)
+      : path_(std::move(path)), manifest_(std::move(manifest)), state_(std::move(state)) {}
+
+  std::string path_;
+  CheckpointManifest manifest_;
+  StateFileReader state_;
+};
+
+}  // namespace gantry
+
+#endif  // GANTRY_TRAINER_CHECKPOINT_CHECKPOINT_H_

@@ -1,0 +1,77 @@
+// What a checkpoint says about itself: the step, the settings of the run, and per tensor and kind
+// of state where the bytes lie in the state file and their checksum. The text form is JSON whose
+// first member is the checksum of all that follows, so that any changed byte is noticed before
+// anything is parsed; docs/formats/checkpoint.md describes it.
+//
+// Pure functions of text; nothing here opens a file.
+#ifndef GANTRY_TRAINER_CHECKPOINT_MANIFEST_H_
+#define GANTRY_TRAINER_CHECKPOINT_MANIFEST_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/bytes.h"
+#include "base/dtype.h"
+#include "chunk/block.h"
+#include "chunk/chunk_layout.h"
+
+namespace gantry {
+
+inline constexpr int64_t kCheckpointVersion = 1;
+inline constexpr Bytes kManifestBytesMax = 16_MiB;
+
+// How far a run is.
+struct RunPosition {
+  int64_t step = 0;       // steps done
+  int64_t sequences = 0;  // sequences of training data consumed
+};
+
+// Settings as key and value, sorted by key.
+using RunSettings = std::map<std::string, std::string, std::less<>>;
+
+struct StateEntry {
+  StateKind kind;
+  int64_t offset;  // bytes from the start of the state file
+  int64_t bytes;
+  std::string checksum;  // Hasher::HexDigest
+};
+
+struct TensorEntry {
+  std::string name;
+  std::vector<int64_t> shape;
+  DType dtype;
+  Trainability trainability;
+  std::vector<StateEntry> states;  // in the order of SavedStates
+
+  int64_t elements() const;  // REQUIRES: a shape that ParseManifest accepted
+};
+
+struct CheckpointManifest {
+  RunPosition position;
+  RunSettings settings;
+  std::vector<TensorEntry> tensors;  // their states follow each other in the file without gaps
+
+  int64_t state_bytes() const;
+};
+
+// The kinds that are saved: a parameter that is its own master (f32) or frozen as it is, any other
+// as its master, of which it is the rounded form; momentum and variance of trainable tensors.
+std::vector<StateKind> SavedStates(DType dtype, Trainability trainability);
+// The type of the saved elements.
+DType SavedDType(StateKind kind, DType dtype);
+
+// Errors: kInvalidArgument for text that is not UTF-8; kResourceExhausted above kManifestBytesMax.
+absl::StatusOr<std::string> SerializeManifest(const CheckpointManifest& manifest);
+
+// Errors: kDataLoss for a damaged text (its checksum does not fit) and for one that contradicts
+// itself or the format: nothing it says is believed unless all of it is consistent;
+// kFailedPrecondition for a version this program does not know.
+absl::StatusOr<CheckpointManifest> ParseManifest(std::string_view text);
+
+}  // namespace gantry
+
+#endif  // GANTRY_TRAINER_CHECKPOINT_MANIFEST_H_

@@ -1,0 +1,188 @@
+#include "trainer/checkpoint/manifest.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/dtype.h"
+#include "base/hash.h"
+#include "base/strings.h"
+#include "base/testing/status_matchers.h"
+#include "chunk/block.h"
+#include "chunk/chunk_layout.h"
+
+namespace gantry {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr size_t kBodyBegin = 49;  // behind `{"checksum": "` , 32 digits and `",\n`
+
+CheckpointManifest Example() {
+  const std::string sum(32, 'a');
+  CheckpointManifest manifest;
+  manifest.position = {.step = 12, .sequences = 96};
+  manifest.settings = {{"data.seed", "7"}, {"model.layers", "2"}};
+  manifest.tensors = {
+      {.name = "w",
+       .shape = {2, 3},
+       .dtype = DType::kBF16,
+       .trainability = Trainability::kTrainable,
+       .states = {{.kind = StateKind::kMaster, .offset = 0, .bytes = 24, .checksum = sum},
+                  {.kind = StateKind::kMomentum, .offset = 24, .bytes = 24, .checksum = sum},
+                  {.kind = StateKind::kVariance, .offset = 48, .bytes = 24, .checksum = sum}}},
+      {.name = "f",
+       .shape = {4},
+       .dtype = DType::kBF16,
+       .trainability = Trainability::kFrozen,
+       .states = {{.kind = StateKind::kParameter, .offset = 72, .bytes = 8, .checksum = sum}}}};
+  return manifest;
+}
+
+std::string Text() { return *SerializeManifest(Example()); }
+
+// Replaces the first `from` and makes the checksum right again, as a liar would.
+std::string Forge(std::string_view from, std::string_view to) {
+  std::string text = Text();
+  const size_t at = text.find(from, kBodyBegin);
+  EXPECT_NE(at, std::string::npos) << from;
+  text.replace(at, from.size(), to);
+  Hasher hasher;
+  hasher.Update(std::string_view(text).substr(kBodyBegin));
+  return text.replace(14, 32, hasher.HexDigest());
+}
+
+TEST(Manifest, SavesWhatCannotBeDerived) {
+  EXPECT_THAT(SavedStates(DType::kBF16, Trainability::kTrainable),
+              ElementsAre(StateKind::kMaster, StateKind::kMomentum, StateKind::kVariance));
+  EXPECT_THAT(SavedStates(DType::kF32, Trainability::kTrainable),
+              ElementsAre(StateKind::kParameter, StateKind::kMomentum, StateKind::kVariance));
+  EXPECT_THAT(SavedStates(DType::kBF16, Trainability::kFrozen), ElementsAre(StateKind::kParameter));
+  EXPECT_EQ(SavedDType(StateKind::kParameter, DType::kBF16), DType::kBF16);
+  EXPECT_EQ(SavedDType(StateKind::kMomentum, DType::kBF16), DType::kF32);
+}
+
+TEST(Manifest, ComesBackAsItWas) {
+  const auto parsed = ParseManifest(Text());
+  ASSERT_THAT(parsed, IsOk());
+  EXPECT_EQ(parsed->position.step, 12);
+  EXPECT_EQ(parsed->position.sequences, 96);
+  EXPECT_EQ(parsed->settings, Example().settings);
+  EXPECT_EQ(parsed->state_bytes(), 80);
+  ASSERT_EQ(parsed->tensors.size(), 2u);
+  EXPECT_EQ(parsed->tensors[0].name, "w");
+  EXPECT_THAT(parsed->tensors[0].shape, ElementsAre(2, 3));
+  EXPECT_EQ(parsed->tensors[1].trainability, Trainability::kFrozen);
+  EXPECT_EQ(parsed->tensors[0].states[2].offset, 48);
+  EXPECT_EQ(*SerializeManifest(*parsed), Text());
+}
+
+TEST(Manifest, AnEmptyModelIsAModel) { EXPECT_THAT(ParseManifest(*SerializeManifest({})), IsOk()); }
+
+TEST(Manifest, AScalarHasOneElement) {
+  CheckpointManifest manifest = Example();
+  manifest.tensors = {manifest.tensors[1]};
+  manifest.tensors[0].shape = {};
+  manifest.tensors[0].states[0].offset = 0;
+  manifest.tensors[0].states[0].bytes = 2;
+  EXPECT_THAT(ParseManifest(*SerializeManifest(manifest)), IsOk());
+}
+
+TEST(Manifest, EveryFlippedBitIsNoticed) {
+  const std::string good = Text();
+  for (size_t i = 0; i < good.size(); ++i) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string bad = good;
+      bad[i] = static_cast<char>(bad[i] ^ (1 << bit));
+      ASSERT_THAT(ParseManifest(bad), StatusIs(absl::StatusCode::kDataLoss))
+          << "byte " << i << " bit " << bit;
+    }
+  }
+}
+
+TEST(Manifest, EveryCutIsNoticed) {
+  const std::string good = Text();
+  for (size_t size = 0; size < good.size(); ++size) {
+    ASSERT_THAT(ParseManifest(std::string_view(good).substr(0, size)),
+                StatusIs(absl::StatusCode::kDataLoss))
+        << size;
+  }
+  EXPECT_THAT(ParseManifest(good + " "), StatusIs(absl::StatusCode::kDataLoss));
+}
+
+TEST(Manifest, RefusesContradictions) {
+  struct Case {
+    const char* from;
+    const char* to;
+    const char* message;
+  };
+  const Case cases[] = {
+      {"\"step\": 12", "\"step\": -1", "'step' is no count"},
+      {"\"step\": 12", "\"step\": 1.5", "'step' is no count"},
+      {"\"step\": 12", "\"step\": \"12\"", "'step' is no count"},
+      {"\"step\": 12", "\"step\": 18446744073709551615", "'step' is no count"},
+      {"\"step\": 12", "\"stap\": 12", "'step' is missing"},
+      {"\"state_bytes\": 80", "\"state_bytes\": 81", "it counts 81 bytes of state"},
+      {"gantry-checkpoint", "other-checkpoint", "its format is 'other-checkpoint'"},
+      {"\"data.seed\": \"7\"", "\"data.seed\": 7", "setting 'data.seed' is no text"},
+      {"\"name\": \"w\"", "\"name\": \"\"", "is empty or there twice"},
+      {"\"name\": \"w\"", "\"name\": \"f\"", "tensor's name, 'f'"},
+      {"\"name\": \"w\"", "\"name\": null", "'name' is no text"},
+      {"\"dtype\": \"bf16\"", "\"dtype\": \"int8\"", "'int8' is no dtype"},
+      {"\"dtype\": \"bf16\"", "\"dtype\": \"bfloat16\"", "'bfloat16' is no dtype"},
+      {"\"dtype\": \"bf16\"", "\"dtype\": \"f32\"", "where parameter in f32 belongs"},
+      {"\"trainable\": true", "\"trainable\": 1", "neither true nor false"},
+      {"\"trainable\": true", "\"trainable\": false", "it has 3 states"},
+      {"\"kind\": \"master\"", "\"kind\": \"momentum\"", "where master in f32 belongs"},
+      {"\"offset\": 24", "\"offset\": 0", "its momentum lies at 0 with 24 bytes, not at 24"},
+      {"\"offset\": 24", "\"offset\": 9223372036854775807", "its momentum lies at 922"},
+      {"\"bytes\": 24", "\"bytes\": 0", "its master lies at 0 with 0 bytes"},
+      {"aaaa", "aaa", "its checksum is malformed"},
+  };
+  for (const Case& item : cases) {
+    SCOPED_TRACE(StrCat(item.from, " -> ", item.to));
+    EXPECT_THAT(ParseManifest(Forge(item.from, item.to)),
+                StatusIs(absl::StatusCode::kDataLoss, item.message));
+  }
+}
+
+TEST(Manifest, RefusesImpossibleShapes) {
+  const std::string shape = "\"shape\": [\n    2,\n    3\n   ]";
+  for (const char* to : {"[0]", "[-2]", "[2.5]", "[[2]]", "[288230376151711745]",
+                         "[4294967296, 4294967296, 4294967296, 4294967296]", "7"}) {
+    SCOPED_TRACE(to);
+    EXPECT_THAT(ParseManifest(Forge(shape, StrCat("\"shape\": ", to))),
+                StatusIs(absl::StatusCode::kDataLoss, "tensor 'w': "));
+  }
+}
+
+TEST(Manifest, RefusesOtherVersionsAndOtherText) {
+  EXPECT_THAT(ParseManifest(Forge("\"version\": 1", "\"version\": 2")),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "version 2"));
+  EXPECT_THAT(ParseManifest("{}"), StatusIs(absl::StatusCode::kDataLoss, "no checkpoint's"));
+  EXPECT_THAT(ParseManifest(Forge("{", "{,")), StatusIs(absl::StatusCode::kDataLoss, "no JSON"));
+  const std::string open(100000, '[');
+  EXPECT_THAT(ParseManifest(Forge("\"7\"", open + std::string(100000, ']'))),
+              StatusIs(absl::StatusCode::kDataLoss, "nested too deep"));
+  EXPECT_THAT(ParseManifest(Forge("\"7\"", "[[]]")),
+              StatusIs(absl::StatusCode::kDataLoss, "setting 'data.seed' is no text"));
+  // Brackets in text are no nesting.
+  EXPECT_THAT(ParseManifest(Forge("\"7\"", StrCat("\"\\\"", open, "\""))), IsOk());
+}
+
+TEST(Manifest, RefusesToSaveWhatItCouldNotRead) {
+  CheckpointManifest manifest = Example();
+  manifest.settings["key"] = "\xff";
+  EXPECT_THAT(SerializeManifest(manifest), StatusIs(absl::StatusCode::kInvalidArgument));
+  manifest.settings["key"] = std::string(static_cast<size_t>(kManifestBytesMax.count()), 'x');
+  EXPECT_THAT(SerializeManifest(manifest), StatusIs(absl::StatusCode::kResourceExhausted));
+}
+
+}  // namespace
+}  // namespace gantry

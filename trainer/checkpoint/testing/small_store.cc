@@ -1,0 +1,102 @@
+#include "trainer/checkpoint/testing/small_store.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/check.h"
+#include "base/dtype.h"
+#include "base/ids.h"
+#include "base/parallel_for.h"
+#include "base/random.h"
+#include "chunk/block.h"
+#include "chunk/chunk_layout.h"
+#include "gemini/testing/memory_store.h"
+
+namespace gantry {
+namespace {
+
+std::vector<StateKind> KindsOf(const TensorSpec& spec) {
+  if (spec.trainability == Trainability::kFrozen) return {StateKind::kParameter};
+  return {StateKind::kParameter, StateKind::kMaster, StateKind::kMomentum, StateKind::kVariance};
+}
+
+DType DTypeOfKind(const TensorSpec& spec, StateKind kind) {
+  return kind == StateKind::kParameter ? spec.dtype : DType::kF32;
+}
+
+}  // namespace
+
+std::vector<TensorSpec> SmallModel() {
+  return {{.name = "embed", .shape = {7, 11}, .dtype = DType::kBF16},
+          {.name = "norm", .shape = {33}, .dtype = DType::kF32},
+          {.name = "frozen",
+           .shape = {3, 5},
+           .dtype = DType::kBF16,
+           .trainability = Trainability::kFrozen},
+          {.name = "scalar", .shape = {}, .dtype = DType::kBF16}};
+}
+
+SmallStore MakeSmallStore(const std::vector<TensorSpec>& tensors, int64_t chunk_elements) {
+  SmallStore result;
+  auto team = ThreadTeam::Create({.threads = 1});
+  GANTRY_CHECK_OK(team.status());
+  result.team = *std::move(team);
+  auto store = MemoryStore::Create({.chunk_elements = chunk_elements,
+                                    .gradient_dtype = DType::kF32,
+                                    .activation_slots = 1,
+                                    .team = result.team.get()});
+  GANTRY_CHECK_OK(store.status());
+  result.store = *std::move(store);
+  for (const TensorSpec& spec : tensors) {
+    const auto id = result.store->Register(spec, {});
+    GANTRY_CHECK_OK(id.status());
+    if (spec.name == "embed") GANTRY_CHECK_OK(result.store->Alias("head", *id));
+  }
+  GANTRY_CHECK_OK(result.store->Seal());
+  return result;
+}
+
+void FillStates(MemoryStore& store, uint64_t seed) {
+  const Random random({.seed = seed, .stream = 1});
+  uint64_t index = 0;
+  for (int64_t i = 0; i < store.layout().tensor_count(); ++i) {
+    const TensorId id(i);
+    const TensorSpec& spec = store.layout().tensor(id);
+    for (const StateKind kind : KindsOf(spec)) {
+      // The parameter of a trainable tensor follows from its master.
+      if (kind == StateKind::kParameter && spec.trainability == Trainability::kTrainable) continue;
+      for (int64_t e = 0; e < store.layout().placement(id).elements; ++e) {
+        const auto value = static_cast<float>(random.Normal(index++));
+        const uint16_t rounded = FloatToBF16Bits(value);
+        std::byte bytes[sizeof value];
+        std::memcpy(bytes, &value, sizeof value);
+        if (DTypeOfKind(spec, kind) == DType::kBF16) std::memcpy(bytes, &rounded, sizeof rounded);
+        GANTRY_CHECK_OK(store.WriteState(
+            kind, id, e,
+            std::span(bytes).first(static_cast<size_t>(SizeOf(DTypeOfKind(spec, kind))))));
+      }
+    }
+  }
+}
+
+std::vector<std::byte> AllStates(MemoryStore& store) {
+  std::vector<std::byte> all;
+  for (int64_t i = 0; i < store.layout().tensor_count(); ++i) {
+    const TensorId id(i);
+    const TensorSpec& spec = store.layout().tensor(id);
+    for (const StateKind kind : KindsOf(spec)) {
+      const int64_t bytes = store.layout().placement(id).elements * SizeOf(DTypeOfKind(spec, kind));
+      const size_t begin = all.size();
+      all.resize(begin + static_cast<size_t>(bytes));
+      GANTRY_CHECK_OK(store.ReadState(kind, id, 0, std::span(all).subspan(begin)));
+    }
+  }
+  return all;
+}
+
+}  // namespace gantry

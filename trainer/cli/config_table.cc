@@ -1,0 +1,200 @@
+// The table itself; config_fields.cc holds what is done with a row.
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "placement_policy/policy.h"
+#include "trainer/booster/run_config.h"
+#include "trainer/cli/config_fields.h"
+#include "trainer/models/llama_config.h"
+
+namespace gantry {
+namespace {
+
+using enum FieldEffect;
+
+constexpr int64_t kManySteps = 1'000'000'000;
+// What is allocated before a budget is known stays small: one entry a layer, a table of positions,
+// a cache of keys and values.
+constexpr int64_t kLayersMax = 100'000;
+constexpr int64_t kPositionsMax = 1 << 22;
+constexpr int64_t kGeneratedMax = 1 << 16;
+constexpr double kLargest = std::numeric_limits<double>::max();
+// Above zero: the smallest that is no subnormal.
+constexpr double kTiny = std::numeric_limits<double>::min();
+
+template <typename Enum>
+ChoiceField Choice(Enum& value, std::vector<std::string_view> names) {
+  return {.names = std::move(names),
+          .get = [&value] { return static_cast<size_t>(value); },
+          .set = [&value](size_t index) { value = static_cast<Enum>(index); }};
+}
+
+std::vector<std::string_view> Policies() {
+  const std::span<const std::string_view> names = PolicyNames();
+  return {names.begin(), names.end()};
+}
+
+using Fields = std::vector<ConfigField>;
+
+void AddModel(LlamaConfig& c, Fields& fields) {
+  const auto extent = [](int64_t& value) {
+    return IntegerField{.value = &value, .least = 1, .most = kLlamaExtentMax};
+  };
+  const Fields rows = {
+      {"model.layers", kNumbers, IntegerField{&c.layers, 1, kLayersMax}, "decoder layers"},
+      {"model.width", kNumbers, extent(c.width), "width of the residual stream"},
+      {"model.heads", kNumbers, extent(c.heads), "query heads"},
+      {"model.kv_heads", kNumbers, extent(c.kv_heads), "key and value heads; divides heads"},
+      {"model.head_dim", kNumbers, extent(c.head_dim), "width of a head; even"},
+      {"model.ffn_width", kNumbers, extent(c.ffn_width), "width inside the SwiGLU block"},
+      {"model.max_sequence", kMachine, IntegerField{&c.max_sequence, 1, kPositionsMax},
+       "longest sequence, in tokens"},
+      {"model.rope_theta", kNumbers, RealField{&c.rope_theta, 1.0, kLargest},
+       "base of the rotary positions' wavelengths"},
+      {"model.norm_epsilon", kNumbers, RealField{&c.norm_epsilon, kTiny, 1.0},
+       "added to the mean square in norms"},
+      {"model.tie_embeddings", kNumbers, FlagField{&c.tie_embeddings},
+       "one tensor for embedding and head"},
+  };
+  fields.insert(fields.end(), rows.begin(), rows.end());
+}
+
+void AddData(DataConfig& c, Fields& fields) {
+  const Fields rows = {
+      {"data.files", kMachine, ListField{&c.files}, "text to train on; bytes are the tokens"},
+      {"data.sequence_length", kNumbers, IntegerField{&c.sequence_length, 1, kPositionsMax},
+       "tokens of a sequence"},
+      {"data.batch_size", kNumbers, IntegerField{&c.batch_size, 1, 1 << 20},
+       "sequences of a micro-batch"},
+      {"data.accumulation", kNumbers, IntegerField{&c.accumulation, 1, 1 << 20},
+       "micro-batches of a step"},
+      {"data.validation_fraction", kNumbers, RealField{&c.validation_fraction, 0.0, 0.999},
+       "share of the text, at its end, kept for evaluation"},
+      {"data.seed", kNumbers, SeedField{&c.seed}, "decides which sequences are drawn"},
+  };
+  fields.insert(fields.end(), rows.begin(), rows.end());
+}
+
+void AddOptimizer(OptimizerConfig& c, LearningRateSchedule& s, Fields& fields) {
+  const Fields rows = {
+      {"optimizer.beta1", kNumbers, RealField{&c.beta1, 0.0, 0.999999}, "AdamW's first decay"},
+      {"optimizer.beta2", kNumbers, RealField{&c.beta2, 0.0, 0.999999}, "AdamW's second decay"},
+      {"optimizer.epsilon", kNumbers, RealField{&c.epsilon, kTiny, 1.0},
+       "added to the root of the second moment"},
+      {"optimizer.weight_decay", kNumbers, RealField{&c.weight_decay, 0.0, 100.0},
+       "of matrices; norms have none"},
+      {"optimizer.max_gradient_norm", kNumbers, RealField{&c.max_gradient_norm, 0.0, kLargest},
+       "clips the global gradient norm; 0 does not"},
+      {"schedule.shape", kNumbers, Choice(s.shape, {"constant", "linear", "cosine"}),
+       "decay of the learning rate after the warm-up"},
+      {"schedule.peak", kNumbers, RealField{&s.peak, kTiny, 1000.0}, "learning rate at its peak"},
+      {"schedule.final_fraction", kNumbers, RealField{&s.final_fraction, 0.0, 1.0},
+       "of the peak, at the end of the decay"},
+      {"schedule.warmup_steps", kNumbers, IntegerField{&s.warmup_steps, 0, kManySteps},
+       "steps of linear warm-up"},
+      {"schedule.total_steps", kNumbers, IntegerField{&s.total_steps, 0, kManySteps},
+       "where the decay ends; 0: at train.steps"},
+  };
+  fields.insert(fields.end(), rows.begin(), rows.end());
+}
+
+void AddMemory(MemoryConfig& c, Fields& fields) {
+  const auto fraction = [](double& value) { return RealField{&value, 0.0, 1.0}; };
+  const Fields rows = {
+      {"memory.device", kMachine, Choice(c.device, {"unified", "emulated"}),
+       "unified: device and host are one memory; emulated: a device of its own on the CPU"},
+      {"memory.device_memory", kMachine, SizeField{&c.device_memory, 1_B},
+       "budget of parameters, gradients and activations on the device"},
+      {"memory.host_memory", kMachine, SizeField{&c.host_memory, 0_B},
+       "budget on the host; not used when unified"},
+      {"memory.spill_dir", kMachine, TextField{&c.spill_dir},
+       "folder on a fast disk for what fits neither; empty: no files"},
+      {"memory.io", kMachine, Choice(c.io, {"auto", "io_uring", "threads"}),
+       "how files are read and written"},
+      {"memory.policy", kMachine, NameField{&c.policy, Policies()}, "what lies where"},
+      {"memory.look_ahead", kMachine, IntegerField{&c.look_ahead, 0, 1 << 20},
+       "operators whose parameters are fetched ahead; 0: on demand"},
+      {"memory.chunk_elements", kMachine, IntegerField{&c.chunk_elements, 0, int64_t{1} << 40},
+       "elements of a chunk; 0: chosen from the model and the budgets"},
+      {"memory.offload_parameters", kMachine, fraction(c.static_fractions.offload_parameters),
+       "static policy: share of parameters whose home is not the device"},
+      {"memory.offload_optimizer", kMachine, fraction(c.static_fractions.offload_optimizer),
+       "static policy: share of optimizer states updated on the host"},
+      {"memory.spill_optimizer", kMachine, fraction(c.static_fractions.spill_optimizer),
+       "static policy: share of those that is kept in files"},
+      {"memory.lane_bandwidth", kMachine, SizeField{&c.lane_bandwidth, 0_B},
+       "bytes per second between an emulated device and the host; 0: as fast as memory"},
+      {"memory.lane_latency_ns", kMachine, IntegerField{&c.lane_latency, 0, 1'000'000'000},
+       "nanoseconds that each such copy takes at least"},
+  };
+  fields.insert(fields.end(), rows.begin(), rows.end());
+}
+
+void AddTrain(TrainConfig& c, LlamaConfig& model, Fields& fields) {
+  const Fields rows = {
+      {"train.steps", kMachine, IntegerField{&c.steps, 1, kManySteps}, "steps in all"},
+      {"train.dtype", kNumbers, Choice(model.parameter_dtype, {"f32", "bf16"}),
+       "type of parameters and activations"},
+      {"train.threads", kMachine, IntegerField{&c.threads, 0, 1024},
+       "threads that compute; 0: one per CPU"},
+      {"train.recompute", kMachine, Choice(model.recompute, {"none", "layer"}),
+       "layer: keep only layers' inputs and compute the rest again in the backward pass"},
+      {"train.seed", kNumbers, SeedField{&c.seed}, "decides the initial weights"},
+      {"train.checkpoint_dir", kMachine, TextField{&c.checkpoint_dir},
+       "folder of checkpoints; empty: nothing is saved"},
+      {"train.checkpoint_every", kMachine, IntegerField{&c.checkpoint_every, 0, kManySteps},
+       "steps between checkpoints; 0: only at the end"},
+      {"train.keep", kMachine, IntegerField{&c.keep, 0, 1'000'000}, "checkpoints to keep; 0: all"},
+      {"train.resume", kMachine, TextField{&c.resume},
+       "auto: from the newest checkpoint; never; or the path of one"},
+      {"train.log_every", kMachine, IntegerField{&c.log_every, 1, kManySteps},
+       "steps between lines where there is no progress bar"},
+      {"train.eval_every", kMachine, IntegerField{&c.eval_every, 0, kManySteps},
+       "steps between evaluations; 0: never"},
+      {"train.eval_batches", kMachine, IntegerField{&c.eval_batches, 1, 1'000'000},
+       "batches of an evaluation"},
+      {"train.log_file", kMachine, TextField{&c.log_file},
+       "file that gets one JSON object a line per step; empty: none"},
+      {"train.trace_file", kMachine, TextField{&c.trace_file},
+       "file that gets a timeline for ui.perfetto.dev; empty: none"},
+  };
+  fields.insert(fields.end(), rows.begin(), rows.end());
+}
+
+void AddGenerate(GenerateConfig& c, Fields& fields) {
+  const Fields rows = {
+      {"generate.checkpoint", kMachine, TextField{&c.checkpoint},
+       "a checkpoint, or a folder of them"},
+      {"generate.prompt", kMachine, TextField{&c.prompt}, "what the text continues"},
+      {"generate.tokens", kMachine, IntegerField{&c.tokens, 1, kGeneratedMax}, "bytes to generate"},
+      {"generate.temperature", kMachine, RealField{&c.sampling.temperature, 0.0, 1000.0},
+       "0: always the most likely"},
+      {"generate.top_k", kMachine, IntegerField{&c.sampling.top_k, 0, kLlamaExtentMax},
+       "only the k most likely; 0: all"},
+      {"generate.top_p", kMachine, RealField{&c.sampling.top_p, kTiny, 1.0},
+       "only the most likely that together reach this probability"},
+      {"generate.seed", kMachine, SeedField{&c.sampling.seed}, "decides the random choices"},
+  };
+  fields.insert(fields.end(), rows.begin(), rows.end());
+}
+
+}  // namespace
+
+std::vector<ConfigField> FieldsOf(RunConfig& config) {
+  Fields fields;
+  AddModel(config.model, fields);
+  AddData(config.data, fields);
+  AddOptimizer(config.optimizer, config.schedule, fields);
+  AddMemory(config.memory, fields);
+  AddTrain(config.train, config.model, fields);
+  AddGenerate(config.generate, fields);
+  return fields;
+}
+
+}  // namespace gantry

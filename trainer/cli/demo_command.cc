@@ -1,0 +1,264 @@
+#include "trainer/cli/demo_command.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "gemini/engine.h"
+#include "trainer/booster/gemini_plugin.h"
+#include "trainer/booster/metrics.h"
+#include "trainer/booster/run_config.h"
+#include "trainer/booster/trainer.h"
+#include "trainer/cli/arguments.h"
+#include "trainer/cli/command.h"
+#include "trainer/cli/config.h"
+#include "trainer/cli/console.h"
+#include "trainer/cli/demo_report.h"
+#include "trainer/cli/demo_settings.h"
+#include "trainer/cli/interrupt.h"
+#include "trainer/cli/reports.h"
+#include "trainer/data/byte_corpus.h"
+
+namespace gantry {
+namespace {
+
+constexpr char kFortunesFolder[] = "/usr/share/games/fortunes";
+constexpr char kOutFolder[] = "out/demo";
+constexpr std::string_view kPrompt = "The ";
+
+struct DemoRequest {
+  DemoSettings settings;
+  std::string out;
+  OutputFormat format = OutputFormat::kText;
+};
+
+// The text files of Debian's fortunes packages: those without a suffix.
+std::vector<std::string> FortuneFiles() {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (auto entry = std::filesystem::directory_iterator(kFortunesFolder, error);
+       !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    if (!entry->path().has_extension() && entry->is_regular_file(error)) {
+      files.push_back(entry->path().string());
+    }
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+absl::StatusOr<std::vector<std::string>> TakeTexts(Arguments& arguments) {
+  GANTRY_ASSIGN_OR_RETURN(const std::optional<std::string> text, TakeValue(arguments, "text"));
+  RunConfig list;  // for the one way to split a list
+  if (text.has_value()) GANTRY_RETURN_IF_ERROR(ApplyOverride("data.files", text, list));
+  std::vector<std::string> files = list.data.files;
+  files.insert(files.end(), arguments.words.begin(), arguments.words.end());
+  arguments.words.clear();
+  return files;
+}
+
+absl::StatusOr<DemoRequest> ParseRequest(Arguments arguments) {
+  DemoRequest request;
+  GANTRY_ASSIGN_OR_RETURN(request.format, TakeOutputFormat(arguments));
+  GANTRY_ASSIGN_OR_RETURN(const bool quick, TakeFlag(arguments, "quick"));
+  GANTRY_ASSIGN_OR_RETURN(const std::optional<std::string> out, TakeValue(arguments, "out"));
+  GANTRY_ASSIGN_OR_RETURN(const std::vector<std::string> texts, TakeTexts(arguments));
+  request.settings = DemoSettings::Make(quick ? DemoLength::kQuick : DemoLength::kFull);
+  request.out = out.value_or(kOutFolder);
+  RunConfig& config = request.settings.config;
+  config.data.files = texts;
+  GANTRY_RETURN_IF_ERROR(ApplyOverrides(arguments, config));
+  if (!config.train.checkpoint_dir.empty()) {
+    return InvalidArgument(
+        "--checkpoint_dir: the demonstration keeps no checkpoints; use "
+        "`gantry train`");
+  }
+  if (config.data.files.empty()) config.data.files = FortuneFiles();
+  if (config.data.files.empty()) {
+    return InvalidArgument(
+        "no text to train on: install the Debian package fortunes, or name files "
+        "with --text=FILE");
+  }
+  GANTRY_RETURN_IF_ERROR(ValidateTraining(config));
+  return request;
+}
+
+// Keeps the losses, and the time of all steps but the first.
+class LossRecorder final : public TrainingObserver {
+ public:
+  void OnStart(const RunDescription& description) override { parameters_ = description.parameters; }
+  void OnStep(const StepMetrics& metrics) override {
+    losses_.push_back(metrics.loss);
+    if (losses_.size() == 1) return;
+    tokens_ += metrics.tokens;
+    duration_ += metrics.duration;
+  }
+  void OnEvaluation(const EvaluationMetrics&) override {}
+  void OnCheckpoint(const CheckpointMetrics&) override {}
+
+  int64_t parameters() const { return parameters_; }
+  const std::vector<double>& losses() const { return losses_; }
+  double tokens_per_second() const {
+    return duration_ == 0 ? 0.0
+                          : static_cast<double>(tokens_) * 1e9 / static_cast<double>(duration_);
+  }
+
+ private:
+  int64_t parameters_ = 0;
+  std::vector<double> losses_;
+  int64_t tokens_ = 0;
+  Nanoseconds duration_ = 0;
+};
+
+struct RunRequest {
+  const RunConfig* config;
+  const ByteCorpus* corpus;
+  std::string label;
+  int64_t sample_bytes;  // 0: no text
+};
+
+struct RunOutcome {
+  DemoRun run;
+  int64_t parameters;
+  std::string sample;
+  RunEnd end;
+};
+
+absl::StatusOr<RunOutcome> RunOnce(const RunRequest& request, const CommandContext& context) {
+  const RunConfig& config = *request.config;
+  ConsoleLogger logger(context.console);
+  MonotonicClock clock;
+  GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<GeminiPlugin> plugin,
+                          GeminiPlugin::Create({.memory = &config.memory,
+                                                .threads = ThreadsOf(config.train),
+                                                .compute_dtype = config.model.parameter_dtype,
+                                                .gradient_dtype = GradientDTypeOf(config),
+                                                .clock = &clock,
+                                                .logger = &logger}));
+  ProgressReporter progress(
+      {.console = context.console, .log_every = config.train.log_every, .label = request.label});
+  LossRecorder recorder;
+  ObserverList observers({&progress, &recorder});
+  GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
+                          Trainer::Create({.config = &config,
+                                           .corpus = request.corpus,
+                                           .context = plugin->context(),
+                                           .engine = &plugin->engine(),
+                                           .clock = &clock,
+                                           .logger = &logger,
+                                           .stop = context.stop,
+                                           .observer = &observers,
+                                           .settings = {}}));
+  GANTRY_ASSIGN_OR_RETURN(const TrainingSummary summary, trainer->Run());
+  RunOutcome outcome{.run = {.losses = recorder.losses(),
+                             .parameter_hash = summary.parameter_hash,
+                             .tokens_per_second = recorder.tokens_per_second(),
+                             .stall_seconds = static_cast<double>(summary.stall) * 1e-9,
+                             .statistics = plugin->engine().statistics(),
+                             .budget = plugin->engine().budget_report()},
+                     .parameters = recorder.parameters(),
+                     .sample = {},
+                     .end = summary.end};
+  if (request.sample_bytes > 0 && summary.end == RunEnd::kFinished) {
+    GANTRY_ASSIGN_OR_RETURN(const std::string text, trainer->Sample(kPrompt, request.sample_bytes));
+    outcome.sample = StrCat(kPrompt, text);
+  }
+  return outcome;
+}
+
+// The folder for spill files where none is named; goes with the object when it is empty.
+class SpillFolder {
+ public:
+  absl::Status Create(const std::string& path) {
+    GANTRY_RETURN_IF_ERROR(MakeParentDirectories(path + "/file"));
+    path_ = path;
+    return absl::OkStatus();
+  }
+  ~SpillFolder() {
+    if (!path_.empty()) rmdir(path_.c_str());
+  }
+
+ private:
+  std::string path_;
+};
+
+absl::Status WriteSummary(const std::string& out, const std::string& json) {
+  return WriteFileAtomically(StrCat(out, "/summary.json"), std::as_bytes(std::span(json)));
+}
+
+// Nothing when it was stopped.
+absl::StatusOr<std::optional<DemoResult>> RunDemo(DemoRequest& request,
+                                                  const CommandContext& context) {
+  RunConfig& config = request.settings.config;
+  GANTRY_ASSIGN_OR_RETURN(const ByteCorpus corpus,
+                          ByteCorpus::Load({.files = config.data.files,
+                                            .sequence_length = config.data.sequence_length}));
+  GANTRY_RETURN_IF_ERROR(MakeParentDirectories(StrCat(request.out, "/file")));
+  SpillFolder spill;
+  if (config.memory.spill_dir.empty()) {
+    config.memory.spill_dir = StrCat(request.out, "/spill");
+    GANTRY_RETURN_IF_ERROR(spill.Create(config.memory.spill_dir));
+  }
+
+  GANTRY_ASSIGN_OR_RETURN(RunOutcome budgeted,
+                          RunOnce({.config = &config,
+                                   .corpus = &corpus,
+                                   .label = "under the budget: ",
+                                   .sample_bytes = request.settings.sample_bytes},
+                                  context));
+  if (budgeted.end == RunEnd::kStopped) return std::optional<DemoResult>();
+  RunConfig resident_config = config;
+  resident_config.memory = ResidentMemory(config.memory, budgeted.run.budget.model_state,
+                                          budgeted.run.budget.activations_max);
+  GANTRY_ASSIGN_OR_RETURN(RunOutcome resident, RunOnce({.config = &resident_config,
+                                                        .corpus = &corpus,
+                                                        .label = "all resident: ",
+                                                        .sample_bytes = 0},
+                                                       context));
+  if (resident.end == RunEnd::kStopped) return std::optional<DemoResult>();
+  return std::optional(DemoResult{.parameters = budgeted.parameters,
+                                  .budgeted = std::move(budgeted.run),
+                                  .resident = std::move(resident.run),
+                                  .sample = std::move(budgeted.sample)});
+}
+
+}  // namespace
+
+CommandResult DemoCommand(Arguments arguments, const CommandContext& context) {
+  absl::StatusOr<DemoRequest> request = ParseRequest(std::move(arguments));
+  if (!request.ok()) return UsageError(request.status());
+  const absl::StatusOr<std::optional<DemoResult>> result = RunDemo(*request, context);
+  if (!result.ok()) return Failure(result.status());
+  if (!result->has_value()) return {.exit_code = kExitInterrupted, .status = absl::OkStatus()};
+
+  const std::string json = DemoJson(**result);
+  const absl::Status written = WriteSummary(request->out, json);
+  if (!written.ok()) return Failure(written);
+  if (request->format == OutputFormat::kJson) {
+    context.console->Out(json);
+  } else {
+    context.console->Out(StrCat(DemoTable(**result), "wrote ", request->out, "/summary.json\n"));
+  }
+  if ((*result)->bitwise_equal()) return {};
+  return Failure(absl::InternalError(
+      "the run under the budget differs from the resident one: this is a bug, please report it"));
+}
+
+}  // namespace gantry

@@ -1,0 +1,133 @@
+// The program as a user meets it: killed, interrupted, resumed; its results must be those of a run
+// that nobody disturbed.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/random.h"
+#include "base/strings.h"
+#include "trainer/cli/testing/program.h"
+#include "trainer/cli/testing/program_folder.h"
+
+namespace gantry {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Budgets in which everything moves through all tiers.
+const std::vector<std::string> kTight = {"--device=emulated", "--device_memory=3MiB",
+                                         "--host_memory=3MiB", "--spill_dir=."};
+
+std::vector<std::string> With(std::vector<std::string> list, std::vector<std::string> more) {
+  list.insert(list.end(), more.begin(), more.end());
+  return list;
+}
+
+// The last loss logged for each step.
+std::vector<std::string> Losses(const ProgramFolder& folder, const std::string& log) {
+  std::vector<std::string> losses;
+  std::istringstream lines(folder.Read(log));
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find("\"event\":\"step\"") == std::string::npos) continue;
+    const auto step = static_cast<size_t>(std::stoll(JsonValue(line, "step")));
+    losses.resize(std::max(losses.size(), step));
+    losses[step - 1] = JsonValue(line, "loss");
+  }
+  return losses;
+}
+
+TEST(GantryResume, KilledAtAnyMomentAndResumedIsBitIdentical) {
+  constexpr uint64_t kSeed = 77;
+  SCOPED_TRACE(kSeed);
+  const Random random({.seed = kSeed, .stream = 0});
+  const ProgramFolder folder("kill");
+  const ProgramResult whole = RunProgram(folder.Train({"--json", "--log_file=whole.jsonl"}));
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+
+  const ProgramOptions options =
+      folder.Train(With(kTight, {"--json", "--checkpoint_dir=c", "--log_file=killed.jsonl"}));
+  int64_t killed = 0;
+  ProgramResult last;
+  for (uint64_t life = 0; life < 40; ++life) {
+    Program program(options);
+    // Past the first line every life makes some progress; the kill falls anywhere behind the line.
+    const int64_t lines = 1 + random.Below(6, life);
+    bool alive = true;
+    for (int64_t i = 0; i < lines && alive; ++i) {
+      alive = program.WaitForLine("step ").has_value();
+    }
+    if (life < 8 && alive) program.Signal(SIGKILL);
+    last = program.Finish();
+    if (last.signal == 0) break;
+    EXPECT_EQ(last.signal, SIGKILL);
+    ++killed;
+  }
+  EXPECT_GE(killed, 2) << "the runs ended before they could be killed";
+  ASSERT_EQ(last.exit_code, 0) << last.err;
+  EXPECT_EQ(JsonValue(last.out, "parameter_hash"), JsonValue(whole.out, "parameter_hash"));
+  EXPECT_EQ(Losses(folder, "killed.jsonl"), Losses(folder, "whole.jsonl"));
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    EXPECT_FALSE(entry.path().filename().string().starts_with("gantry-")) << entry.path();
+  }
+}
+
+TEST(GantryResume, CtrlCSavesAndSaysHowToResume) {
+  for (const int number : {SIGINT, SIGTERM}) {
+    SCOPED_TRACE(number);
+    const ProgramFolder folder("interrupt");
+    const std::vector<std::string> more = {"--json", "--checkpoint_dir=c", "--checkpoint_every=0"};
+    const ProgramResult whole = RunProgram(folder.Train({"--json"}));
+    ASSERT_EQ(whole.exit_code, 0) << whole.err;
+
+    Program program(folder.Train(more));
+    ASSERT_TRUE(program.WaitForLine("step 2/12").has_value());
+    program.Signal(number);
+    const ProgramResult stopped = program.Finish();
+    ASSERT_EQ(stopped.exit_code, 130) << stopped.err;
+    EXPECT_EQ(JsonValue(stopped.out, "stopped"), "true");
+    EXPECT_THAT(stopped.err, HasSubstr("gantry: stopping at the end of this step"));
+    EXPECT_THAT(stopped.err, HasSubstr("the same command resumes there"));
+    const std::string steps = JsonValue(stopped.out, "steps");
+    EXPECT_LT(std::stoll(steps), 12);
+
+    const ProgramResult resumed = RunProgram(folder.Train(more));
+    ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+    EXPECT_EQ(JsonValue(resumed.out, "first_step"), steps);
+    EXPECT_EQ(JsonValue(resumed.out, "parameter_hash"), JsonValue(whole.out, "parameter_hash"));
+  }
+}
+
+TEST(GantryResume, CtrlCWithoutAFolderSaysThatNothingWasSaved) {
+  const ProgramFolder folder("nowhere");
+  Program program(folder.Train({}));
+  ASSERT_TRUE(program.WaitForLine("step 1/12").has_value());
+  program.Signal(SIGINT);
+  const ProgramResult stopped = program.Finish();
+  EXPECT_EQ(stopped.exit_code, 130);
+  EXPECT_THAT(stopped.err, HasSubstr("nothing was saved, as train.checkpoint_dir is not set"));
+}
+
+TEST(GantryResume, TwoRunsShareASpillFolderButNotACheckpointFolder) {
+  const ProgramFolder folder("shared");
+  const ProgramOptions first =
+      folder.Train(With(kTight, {"--checkpoint_dir=a", "--steps=100000", "--checkpoint_every=0"}));
+  Program running(first);
+  ASSERT_TRUE(running.WaitForLine("step 1/").has_value());
+  const ProgramResult other = RunProgram(folder.Train(With(kTight, {"--checkpoint_dir=b"})));
+  EXPECT_EQ(other.exit_code, 0) << other.err;
+  const ProgramResult clash = RunProgram(folder.Train({"--checkpoint_dir=a"}));
+  EXPECT_EQ(clash.exit_code, 1);
+  EXPECT_THAT(clash.err, HasSubstr("gantry: error: another run writes its checkpoints to a"));
+  running.Signal(SIGINT);
+  EXPECT_EQ(running.Finish().exit_code, 130);
+}
+
+}  // namespace
+}  // namespace gantry

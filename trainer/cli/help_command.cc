@@ -1,0 +1,110 @@
+#include "trainer/cli/help_command.h"
+
+#include <array>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "base/strings.h"
+#include "trainer/cli/arguments.h"
+#include "trainer/cli/command.h"
+#include "trainer/cli/config.h"
+#include "trainer/cli/console.h"
+
+namespace gantry {
+namespace {
+
+constexpr std::string_view kOverview =
+    R"(usage: gantry COMMAND [CONFIG.yaml] [--key=value ...] [--json]
+
+  train      train a model under a memory budget; Ctrl-C saves, the same command resumes
+  generate   continue a text with the model of a checkpoint
+  demo       train 100 million parameters in 128 MiB of device memory and compare with all resident
+  inspect    show what a checkpoint holds
+  help       this text; `gantry help COMMAND`, `gantry help config`
+  version    the version
+
+--json prints one JSON object on standard output at the end; progress goes to standard error.
+Exit codes: 0 done, 1 something failed on the way, 2 the command line or the config is wrong,
+130 interrupted.
+)";
+
+constexpr std::string_view kTrain =
+    R"(usage: gantry train [CONFIG.yaml] [--key=value ...] [--json]
+
+Trains on the bytes of data.files, within memory.device_memory and memory.host_memory; what fits
+neither lies in memory.spill_dir. With train.checkpoint_dir set it saves every
+train.checkpoint_every steps, at the end, and on Ctrl-C, and continues from there when run again.
+
+  gantry train --files=book.txt --steps=500 --checkpoint_dir=runs/book
+  gantry train small.yaml --device=emulated --device_memory=128MiB --spill_dir=/nvme0
+
+)";
+
+constexpr std::string_view kGenerate =
+    R"(usage: gantry generate --checkpoint=PATH [--prompt=TEXT] [--key=value ...] [--json]
+
+PATH is a checkpoint or a folder of them, of which the newest is taken. The model's shape comes from
+the checkpoint; the generate and memory sections of the config count.
+
+  gantry generate --checkpoint=runs/book --prompt="It was " --tokens=400 --temperature=0.7
+
+)";
+
+constexpr std::string_view kDemo =
+    R"(usage: gantry demo [--quick] [--text=FILE[,FILE...]] [--out=FOLDER] [--spill_dir=FOLDER]
+                   [--key=value ...] [--json]
+
+Trains a decoder of 100 million parameters on text (Debian's package fortunes, or --text) with
+128 MiB on an emulated device, 512 MiB on the host and the rest in files, then once more with
+everything resident, and compares losses and parameters bit for bit. Writes FOLDER/summary.json,
+with out/demo as FOLDER. --quick takes fewer steps.
+)";
+
+constexpr std::string_view kInspect =
+    R"(usage: gantry inspect CHECKPOINT [--verify] [--json]
+
+Shows step, settings, tensors and sizes; --verify compares every byte with its checksum.
+)";
+
+constexpr std::string_view kVersion = "usage: gantry version [--json]\n";
+
+}  // namespace
+
+absl::StatusOr<std::string> HelpText(std::string_view command) {
+  if (command.empty() || command == "help") return std::string(kOverview);
+  if (command == "train") return StrCat(kTrain, ConfigHelp());
+  if (command == "generate") return StrCat(kGenerate, ConfigHelp());
+  if (command == "demo") return std::string(kDemo);
+  if (command == "inspect") return std::string(kInspect);
+  if (command == "version") return std::string(kVersion);
+  if (command == "config") return ConfigHelp();
+  const std::array<std::string, 7> names = {"train", "generate", "demo",  "inspect",
+                                            "help",  "version",  "config"};
+  const std::string nearest = NearestName(command, names.data(), names.size());
+  if (nearest.empty()) {
+    return InvalidArgument("unknown command '", command, "'; `gantry help` lists all");
+  }
+  return InvalidArgument("unknown command '", command, "', did you mean '", nearest, "'?");
+}
+
+CommandResult HelpCommand(const Arguments& arguments, const CommandContext& context) {
+  const absl::StatusOr<std::string> text =
+      HelpText(arguments.words.empty() ? "" : arguments.words[0]);
+  if (!text.ok()) return UsageError(text.status());
+  context.console->Out(*text);
+  return {};
+}
+
+CommandResult VersionCommand(Arguments arguments, const CommandContext& context) {
+  const absl::StatusOr<OutputFormat> format = TakeOutputFormat(arguments);
+  if (!format.ok()) return UsageError(format.status());
+  const absl::Status rest = ExpectNothingElse(arguments);
+  if (!rest.ok()) return UsageError(rest);
+  context.console->Out(*format == OutputFormat::kJson
+                           ? StrCat("{\"version\":\"", kGantryVersion, "\"}\n")
+                           : StrCat("gantry ", kGantryVersion, "\n"));
+  return {};
+}
+
+}  // namespace gantry

@@ -1,0 +1,184 @@
+#include "trainer/cli/train_command.h"
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "base/trace_sink.h"
+#include "device/slot_pool.h"
+#include "gemini/engine.h"
+#include "offload/transfer_engine.h"
+#include "trainer/booster/gemini_plugin.h"
+#include "trainer/booster/metrics.h"
+#include "trainer/booster/run_config.h"
+#include "trainer/booster/trainer.h"
+#include "trainer/cli/arguments.h"
+#include "trainer/cli/command.h"
+#include "trainer/cli/config.h"
+#include "trainer/cli/console.h"
+#include "trainer/cli/interrupt.h"
+#include "trainer/cli/reports.h"
+#include "trainer/data/byte_corpus.h"
+
+namespace gantry {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kTraceEventsMax = 2'000'000;
+
+// What a run writes besides checkpoints.
+struct Outputs {
+  std::unique_ptr<JsonLog> log;          // null: none
+  std::unique_ptr<JsonTraceSink> trace;  // null: none
+};
+
+absl::StatusOr<Outputs> OpenOutputs(const TrainConfig& train) {
+  Outputs outputs;
+  if (!train.log_file.empty()) {
+    GANTRY_RETURN_IF_ERROR(MakeParentDirectories(train.log_file));
+    GANTRY_ASSIGN_OR_RETURN(outputs.log, JsonLog::Open(train.log_file));
+  }
+  if (!train.trace_file.empty()) {
+    GANTRY_RETURN_IF_ERROR(MakeParentDirectories(train.trace_file));
+    outputs.trace = std::make_unique<JsonTraceSink>(kTraceEventsMax);
+  }
+  return outputs;
+}
+
+absl::Status CloseOutputs(const TrainConfig& train, const Outputs& outputs, Logger& logger) {
+  if (outputs.trace != nullptr) {
+    if (outputs.trace->dropped() > 0) {
+      logger.Warning(StrCat("the trace is full: ", outputs.trace->dropped(), " events left out"));
+    }
+    GANTRY_RETURN_IF_ERROR(outputs.trace->Write(train.trace_file));
+  }
+  return outputs.log == nullptr ? absl::OkStatus() : outputs.log->status();
+}
+
+Json ToJson(const PoolUsage& usage, const char* tier) {
+  return {{StrCat(tier, "_budget_bytes"), usage.slot_bytes.count() * usage.slots_total},
+          {StrCat(tier, "_peak_bytes"), usage.slot_bytes.count() * usage.slots_peak}};
+}
+
+int64_t LaneBytes(const EngineStatistics& statistics, TransferLane lane) {
+  return statistics.lanes[static_cast<size_t>(lane)].bytes;
+}
+
+template <typename T>
+Json OrNull(const std::optional<T>& value) {
+  return value.has_value() ? Json(*value) : Json(nullptr);
+}
+
+std::string SummaryJson(const TrainingSummary& summary) {
+  Json json = {{"command", "train"},
+               {"stopped", summary.end == RunEnd::kStopped},
+               {"first_step", summary.first_step},
+               {"steps", summary.step},
+               {"loss_first", OrNull(summary.loss_first)},
+               {"loss_last", OrNull(summary.loss_last)},
+               {"skipped_steps", summary.skipped_steps},
+               {"tokens", summary.tokens},
+               {"tokens_per_second", summary.tokens_per_second()},
+               {"stall_seconds", static_cast<double>(summary.stall) * 1e-9},
+               {"parameter_hash", summary.parameter_hash},
+               {"checkpoint", summary.checkpoint}};
+  if (summary.engine.has_value()) {
+    json.update(ToJson(summary.engine->device, "device"));
+    json.update(ToJson(summary.engine->host, "host"));
+    json["nvme_read_bytes"] = LaneBytes(*summary.engine, TransferLane::kFileRead);
+    json["nvme_written_bytes"] = LaneBytes(*summary.engine, TransferLane::kFileWrite);
+    json["io_backend"] = summary.engine->io_backend;
+  }
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string SummaryText(const TrainingSummary& summary) {
+  if (!summary.loss_first.has_value()) {
+    return StrCat("nothing to do: ", summary.step,
+                  " steps are done; a larger train.steps goes on\n");
+  }
+  return StrCat("steps ", summary.first_step + 1, " to ", summary.step, ": loss ",
+                *summary.loss_first, " -> ", *summary.loss_last, ", ",
+                static_cast<int64_t>(summary.tokens_per_second()), " tokens/s, parameters ",
+                summary.parameter_hash, "\n");
+}
+
+void TellStop(const TrainingSummary& summary, Console& console) {
+  if (summary.checkpoint.empty()) {
+    console.Line(StrCat("gantry: stopped after step ", summary.step,
+                        "; nothing was saved, as train.checkpoint_dir is not set"));
+    return;
+  }
+  console.Line(StrCat("gantry: stopped after step ", summary.step, "; saved ", summary.checkpoint,
+                      "; the same command resumes there"));
+}
+
+absl::StatusOr<TrainingSummary> Train(const RunConfig& config, const CommandContext& context,
+                                      Logger& logger) {
+  GANTRY_ASSIGN_OR_RETURN(
+      const ByteCorpus corpus,
+      ByteCorpus::Load({.files = config.data.files,
+                        .sequence_length = config.data.sequence_length,
+                        .validation_fraction = config.data.validation_fraction}));
+  GANTRY_ASSIGN_OR_RETURN(const Outputs outputs, OpenOutputs(config.train));
+  MonotonicClock clock;
+  GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<GeminiPlugin> plugin,
+                          GeminiPlugin::Create({.memory = &config.memory,
+                                                .threads = ThreadsOf(config.train),
+                                                .compute_dtype = config.model.parameter_dtype,
+                                                .gradient_dtype = GradientDTypeOf(config),
+                                                .clock = &clock,
+                                                .logger = &logger,
+                                                .trace_sink = outputs.trace.get()}));
+  ProgressReporter progress(
+      {.console = context.console, .log_every = config.train.log_every, .label = ""});
+  std::vector<TrainingObserver*> observers = {&progress};
+  if (outputs.log != nullptr) observers.push_back(outputs.log.get());
+  ObserverList all(std::move(observers));
+  GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
+                          Trainer::Create({.config = &config,
+                                           .corpus = &corpus,
+                                           .context = plugin->context(),
+                                           .engine = &plugin->engine(),
+                                           .clock = &clock,
+                                           .logger = &logger,
+                                           .stop = context.stop,
+                                           .observer = &all,
+                                           .settings = SettingsOf(config)}));
+  GANTRY_ASSIGN_OR_RETURN(TrainingSummary summary, trainer->Run());
+  GANTRY_RETURN_IF_ERROR(CloseOutputs(config.train, outputs, logger));
+  return summary;
+}
+
+}  // namespace
+
+CommandResult TrainCommand(Arguments arguments, const CommandContext& context) {
+  const absl::StatusOr<OutputFormat> format = TakeOutputFormat(arguments);
+  if (!format.ok()) return UsageError(format.status());
+  const absl::StatusOr<RunConfig> config = TakeConfig(arguments, RunConfig());
+  if (!config.ok()) return UsageError(config.status());
+  const absl::Status valid = ValidateTraining(*config);
+  if (!valid.ok()) return UsageError(valid);
+
+  ConsoleLogger logger(context.console);
+  const absl::StatusOr<TrainingSummary> summary = Train(*config, context, logger);
+  if (!summary.ok()) return Failure(summary.status());
+  context.console->Out(*format == OutputFormat::kJson ? SummaryJson(*summary)
+                                                      : SummaryText(*summary));
+  if (summary->end == RunEnd::kFinished) return {};
+  TellStop(*summary, *context.console);
+  return {.exit_code = kExitInterrupted, .status = absl::OkStatus()};
+}
+
+}  // namespace gantry
