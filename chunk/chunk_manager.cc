@@ -127,7 +127,7 @@ bool ChunkManager::HasAnyCopy(BlockIndex index) const {
 bool ChunkManager::TryBeginFill(BlockIndex index, Tier tier) {
   BlockRecord& record = block(index);
   BlockCopy& c = copy(index, tier);
-  GANTRY_CHECK_GT(record.slots, 0) << IdOf(index);
+  GANTRY_CHECK_GT(static_cast<int>(record.slots), 0) << IdOf(index);
   GANTRY_CHECK(c.phase == CopyPhase::kAbsent) << Describe(index);
   SlotPool& slots = pool(tier);
   for (int part = 0; part < record.slots; ++part) {

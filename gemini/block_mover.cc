@@ -19,6 +19,7 @@ BlockMover::BlockMover(const Options& options)
   keys_.assign(blocks, 0);
   for (int tier = 0; tier < 2; ++tier) {
     rank_[static_cast<size_t>(tier)].assign(blocks, kUnwanted);
+    evictor_[static_cast<size_t>(tier)].assign(blocks, kUnwanted);
     residency_[static_cast<size_t>(tier)].assign(blocks, Residency::kFloating);
   }
 }
@@ -69,7 +70,9 @@ absl::Status BlockMover::Advance(const Want& want, Rank rank) {
   BlockCopy& target = manager_.copy(want.block, want.tier);
   if (target.phase == CopyPhase::kFilling) return absl::OkStatus();
   if (target.phase == CopyPhase::kValid) {
-    CancelEviction(want.block, want.tier);
+    // Unless it makes room for something more urgent.
+    const Rank evictor = evictor_[static_cast<size_t>(want.tier)][static_cast<size_t>(want.block)];
+    if (evictor >= rank) CancelEviction(want.block, want.tier);
     return absl::OkStatus();
   }
   const BlockRecord& record = manager_.block(want.block);
@@ -126,8 +129,7 @@ absl::StatusOr<bool> BlockMover::MakeRoom(Tier tier, int64_t slots, const Want& 
   while (manager_.pool(tier).free_slots() + incoming_[t] - claimed_[t] < slots) {
     const BlockIndex victim = PickVictim(tier, want, rank);
     if (victim < 0) break;
-    GANTRY_ASSIGN_OR_RETURN(const bool started, StartEviction(victim, tier));
-    if (!started) break;
+    GANTRY_RETURN_IF_ERROR(StartEviction(victim, tier, rank));
     ++progress_;
   }
   const int64_t free = manager_.pool(tier).free_slots();
@@ -141,7 +143,7 @@ absl::StatusOr<bool> BlockMover::MakeRoom(Tier tier, int64_t slots, const Want& 
 bool BlockMover::MayLeave(BlockIndex block, Tier tier, const Want& want, Rank rank) const {
   const BlockCopy& c = manager_.copy(block, tier);
   if (!c.idle() || c.evicting || block == want.block) return false;
-  if (rank_[static_cast<size_t>(tier)][static_cast<size_t>(block)] <= rank) return false;
+  if (RankOf(block, tier) <= rank) return false;
   if (file_ == nullptr && WritesToFile(tier) && !manager_.HasOtherCopy(block, tier)) return false;
   const bool prefetch = rank >= (static_cast<Rank>(WantPriority::kPrefetch) << 20);
   if (!prefetch) return true;
@@ -152,28 +154,29 @@ bool BlockMover::MayLeave(BlockIndex block, Tier tier, const Want& want, Rank ra
   return order_ == EvictionOrder::kLeastRecentlyUsed || key(block) > want.need_time;
 }
 
+// Pinned copies last. Before that: what nobody wants, then the least urgent wants. Among those,
+// copies that the device has too, then transient, then floating ones; then by the key.
+BlockMover::Score BlockMover::ScoreOf(BlockIndex block, Tier tier) const {
+  const Residency residency = residency_[static_cast<size_t>(tier)][static_cast<size_t>(block)];
+  return {residency != Residency::kPinned, RankOf(block, tier) >> 20, OnDeviceToo(block, tier),
+          residency == Residency::kTransient, key(block)};
+}
+
+BlockMover::Rank BlockMover::RankOf(BlockIndex block, Tier tier) const {
+  const Rank rank = rank_[static_cast<size_t>(tier)][static_cast<size_t>(block)];
+  // A want of the device that has its copy does not need the host's any more.
+  const bool served = OnDeviceToo(block, tier) &&
+                      rank == rank_[static_cast<size_t>(Tier::kDevice)][static_cast<size_t>(block)];
+  return served ? kUnwanted : rank;
+}
+
 BlockIndex BlockMover::PickVictim(Tier tier, const Want& want, Rank rank) const {
   BlockIndex best = -1;
-  // Lexicographic: copies that the device has too, then transient, floating, pinned; then the key.
-  std::pair<int, int64_t> best_score{-1, 0};
+  Score best_score;
   for (BlockIndex block = 0; block < manager_.block_count(); ++block) {
     if (manager_.copy(block, tier).phase != CopyPhase::kValid) continue;
     if (!MayLeave(block, tier, want, rank)) continue;
-    int group = 1;
-    switch (residency_[static_cast<size_t>(tier)][static_cast<size_t>(block)]) {
-      case Residency::kTransient:
-        group = 2;
-        break;
-      case Residency::kFloating:
-        group = 1;
-        break;
-      case Residency::kPinned:
-        group = 0;
-        break;
-    }
-    const bool redundant =
-        tier == Tier::kHost && manager_.copy(block, Tier::kDevice).phase == CopyPhase::kValid;
-    const std::pair<int, int64_t> score{redundant ? 3 : group, key(block)};
+    const Score score = ScoreOf(block, tier);
     if (best < 0 || score > best_score) {
       best = block;
       best_score = score;
@@ -188,7 +191,7 @@ absl::Status BlockMover::Evict(BlockIndex block, Tier tier) {
   if (file_ == nullptr && WritesToFile(tier) && !manager_.HasOtherCopy(block, tier)) {
     return absl::OkStatus();
   }
-  return StartEviction(block, tier).status();
+  return StartEviction(block, tier, kUnwanted);
 }
 
 void BlockMover::CancelEviction(BlockIndex block, Tier tier) {
@@ -199,50 +202,48 @@ void BlockMover::CancelEviction(BlockIndex block, Tier tier) {
   if (tier == Tier::kDevice) std::erase(drains_, block);
 }
 
-// Returns whether the copy left or is on its way.
-absl::StatusOr<bool> BlockMover::StartEviction(BlockIndex block, Tier tier) {
+absl::Status BlockMover::StartEviction(BlockIndex block, Tier tier, Rank rank) {
   if (manager_.HasOtherCopy(block, tier)) {
     ++counters_.evictions[static_cast<size_t>(tier)];
-    GANTRY_RETURN_IF_ERROR(manager_.Drop(block, tier));
-    return true;
+    return manager_.Drop(block, tier);
   }
   BlockCopy& c = manager_.copy(block, tier);
   c.evicting = true;
+  evictor_[static_cast<size_t>(tier)][static_cast<size_t>(block)] = rank;
   incoming_[static_cast<size_t>(tier)] += manager_.block(block).slots;
   ++counters_.write_downs[static_cast<size_t>(tier)];
   if (WritesToFile(tier)) {
     GANTRY_RETURN_IF_ERROR(TakeExtents(block));
-    GANTRY_RETURN_IF_ERROR(StartMove(block, tier, Tier::kFile));
-  } else {
-    drains_.push_back(block);
-    GANTRY_RETURN_IF_ERROR(AdvanceDrains());
+    return StartMove(block, tier, Tier::kFile);
   }
-  return true;
+  // Only this one: those that wait already have claimed their host slots in this Pump.
+  GANTRY_ASSIGN_OR_RETURN(const bool done, AdvanceDrain(block));
+  if (!done) drains_.push_back(block);
+  return absl::OkStatus();
 }
 
 absl::Status BlockMover::AdvanceDrains() {
-  for (size_t i = 0; i < drains_.size();) {
-    const BlockIndex block = drains_[i];
-    const CopyPhase host = manager_.copy(block, Tier::kHost).phase;
-    if (host != CopyPhase::kAbsent) {
-      // Somebody wanted it on the host anyway; that transfer's end finishes the eviction.
-      drains_.erase(drains_.begin() + static_cast<std::ptrdiff_t>(i));
-      if (host == CopyPhase::kValid) {
-        GANTRY_RETURN_IF_ERROR(FinishEviction(block, Tier::kDevice));
-      }
-      continue;
-    }
-    const Want want{.block = block, .tier = Tier::kHost};
-    GANTRY_ASSIGN_OR_RETURN(const bool room,
-                            MakeRoom(Tier::kHost, manager_.block(block).slots, want, -1));
-    if (!room) {
-      ++i;
-      continue;
-    }
-    drains_.erase(drains_.begin() + static_cast<std::ptrdiff_t>(i));
-    GANTRY_RETURN_IF_ERROR(StartMove(block, Tier::kDevice, Tier::kHost));
+  std::vector<BlockIndex> waiting;
+  for (const BlockIndex block : std::exchange(drains_, {})) {
+    GANTRY_ASSIGN_OR_RETURN(const bool done, AdvanceDrain(block));
+    if (!done) waiting.push_back(block);
   }
+  drains_ = std::move(waiting);
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> BlockMover::AdvanceDrain(BlockIndex block) {
+  const CopyPhase host = manager_.copy(block, Tier::kHost).phase;
+  if (host != CopyPhase::kAbsent) {
+    // Somebody wanted it on the host anyway; that transfer's end finishes the eviction.
+    if (host == CopyPhase::kValid) GANTRY_RETURN_IF_ERROR(FinishEviction(block, Tier::kDevice));
+    return true;
+  }
+  const Want want{.block = block, .tier = Tier::kHost};
+  GANTRY_ASSIGN_OR_RETURN(const bool room,
+                          MakeRoom(Tier::kHost, manager_.block(block).slots, want, -1));
+  if (room) GANTRY_RETURN_IF_ERROR(StartMove(block, Tier::kDevice, Tier::kHost));
+  return room;
 }
 
 absl::Status BlockMover::TakeExtents(BlockIndex block) {

@@ -17,6 +17,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -108,8 +109,19 @@ class BlockMover {
   absl::StatusOr<bool> MakeRoom(Tier tier, int64_t slots, const Want& want, Rank rank);
   BlockIndex PickVictim(Tier tier, const Want& want, Rank rank) const;
   bool MayLeave(BlockIndex block, Tier tier, const Want& want, Rank rank) const;
-  absl::StatusOr<bool> StartEviction(BlockIndex block, Tier tier);
+  // How gladly a copy is given up; the largest leaves first.
+  using Score = std::tuple<bool, Rank, bool, bool, int64_t>;
+  Score ScoreOf(BlockIndex block, Tier tier) const;
+  // Of the most urgent want that needs the copy on `tier`.
+  Rank RankOf(BlockIndex block, Tier tier) const;
+  bool OnDeviceToo(BlockIndex block, Tier tier) const {
+    return tier == Tier::kHost && manager_.copy(block, Tier::kDevice).phase == CopyPhase::kValid;
+  }
+  // `rank`: of the want that needs the room. No less urgent want calls the eviction off.
+  absl::Status StartEviction(BlockIndex block, Tier tier, Rank rank);
   absl::Status AdvanceDrains();
+  // Returns whether the copy waits for nothing any more.
+  absl::StatusOr<bool> AdvanceDrain(BlockIndex block);
   absl::Status StartMove(BlockIndex block, Tier from, Tier to);
   absl::Status FinishEviction(BlockIndex block, Tier tier);
   bool WritesToFile(Tier tier) const { return manager_.unified() || tier == Tier::kHost; }
@@ -121,6 +133,8 @@ class BlockMover {
   EvictionOrder order_;
   std::array<std::vector<Want>, kWantPriorityCount> wants_;
   std::array<std::vector<Rank>, 2> rank_;  // per tier and block, from the wants
+  // Per tier and block: the rank for which a copy that is evicting leaves.
+  std::array<std::vector<Rank>, 2> evictor_;
   std::vector<int64_t> keys_;
   std::array<std::vector<Residency>, 2> residency_;  // per tier and block
   std::vector<BlockIndex> drains_;                   // device copies waiting for host slots

@@ -80,14 +80,19 @@ BudgetNeed LeastBudget(const BudgetInput& input) {
   if (update_on_device > 0) {
     need.device_slots = std::max(need.device_slots, need.activation_slots + update_on_device);
   }
-  // Two slots: the zeros or file bytes of a 4-byte block pass through the host.
-  if (!input.machine.unified)
-    need.host_slots = update_on_host + std::max<int64_t>(largest_block, 2);
+  // Two slots: the zeros or file bytes of a 4-byte block pass through the host. Three where states
+  // live on the device: a parameter and its master are written together, on the host.
+  const int64_t passing = update_on_device > 0 ? 3 : 2;
+  if (!input.machine.unified) {
+    need.host_slots = update_on_host + std::max(largest_block, passing);
+  }
   if (!input.machine.has_file_tier) {
     const MemoryOnly only = CountWithoutFiles(input, facts);
     need.device_slots =
         std::max(need.device_slots, only.device == 0 ? 0 : only.device + need.activation_slots);
-    if (!input.machine.unified) need.host_slots = std::max(need.host_slots, only.host + 2);
+    if (!input.machine.unified) {
+      need.host_slots = std::max(need.host_slots, only.host + passing);
+    }
   }
   return need;
 }

@@ -35,8 +35,8 @@ struct BudgetNeed {
 // The rules:
 //   device: for every operator, its blocks and the activations alive meanwhile; where updates run
 //           on the device, also one chunk's update beside the most activations;
-//   host:   one chunk's update and one block on its way; without a file tier everything that is
-//           not pinned on the device;
+//   host:   one chunk's update and one block on its way (a parameter and its master, where updates
+//           run on the device); without a file tier everything that is not pinned on the device;
 //   unified without a file tier: everything, and the activations.
 BudgetNeed LeastBudget(const BudgetInput& input);
 

@@ -15,7 +15,8 @@ namespace {
 // Addresses for activations in a dry run: enough for any step that is worth planning. Nothing is
 // mapped there.
 constexpr Bytes kDrySlotBytes = 2_MiB;
-constexpr int64_t kDryPages = int64_t{1} << 19;  // 1 TiB
+constexpr int64_t kDryPages = int64_t{1} << 19;     // 1 TiB
+constexpr int64_t kDryPagesMin = int64_t{1} << 13;  // 16 GiB
 
 // Virtual pages of the arena per device slot: first fit leaves gaps, addresses cost nothing.
 constexpr int64_t kArenaPagesPerSlot = 8;
@@ -89,9 +90,15 @@ absl::Status EngineImpl::Prepare() {
   GANTRY_ASSIGN_OR_RETURN(
       dry_slab_, options_.device->CreateSlab(
                      {.kind = MemoryKind::kDevice, .slot_bytes = kDrySlotBytes, .slot_count = 0}));
-  GANTRY_ASSIGN_OR_RETURN(auto space,
-                          options_.device->ReserveAddressSpace(dry_slab_.get(), kDryPages));
-  arena_ = std::make_unique<ActivationArena>(std::move(space), kDrySlotBytes,
+  // Less where addresses are short (a limit on virtual memory, a sanitizer).
+  int64_t pages = kDryPages;
+  auto space = options_.device->ReserveAddressSpace(dry_slab_.get(), pages);
+  while (!space.ok() && pages > kDryPagesMin) {
+    pages /= 2;
+    space = options_.device->ReserveAddressSpace(dry_slab_.get(), pages);
+  }
+  GANTRY_RETURN_IF_ERROR(space.status());
+  arena_ = std::make_unique<ActivationArena>(*std::move(space), kDrySlotBytes,
                                              static_cast<SlotSource*>(this));
   arena_->SetMode(ActivationArena::Mode::kDryRun);
   arena_->SetObserver(&tracer_);
@@ -130,6 +137,7 @@ absl::StatusOr<TensorId> EngineImpl::Register(const TensorSpec& spec,
 
 absl::Status EngineImpl::Alias(std::string_view name, TensorId tensor) {
   if (!dry_run()) return FailedPrecondition("'", name, "' was made an alias after Seal");
+  if (!HasTensor(tensor)) return InvalidArgument("alias '", name, "' of unknown ", tensor);
   aliases_.emplace_back(name, specs_[static_cast<size_t>(tensor.value())].name);
   return absl::OkStatus();
 }
@@ -144,7 +152,11 @@ absl::Status EngineImpl::Seal() {
   if (step_.has_value()) return FailedPrecondition("Seal was called inside a step");
   if (specs_.empty()) return InvalidArgument("there are no parameters to train");
   GANTRY_RETURN_IF_ERROR(ChooseLayout());
-  GANTRY_RETURN_IF_ERROR(CreateTiers());
+  const absl::Status created = CreateTiers();
+  if (!created.ok()) {
+    DestroyTiers();
+    return created;
+  }
   // thread: completions must be taken while the compute thread computes.
   mover_thread_ = std::thread([this] { MoverLoop(); });
   // thread: updates run beside the backward pass and the next forward pass.
@@ -178,16 +190,18 @@ absl::Status EngineImpl::ChooseLayout() {
   if (elements == 0) {
     GANTRY_ASSIGN_OR_RETURN(std::vector<GroupExtent> groups, MeasureGroups(specs_));
     const bool unified = options_.device->topology() == DeviceTopology::kUnified;
-    GANTRY_ASSIGN_OR_RETURN(
-        elements,
-        ChooseChunkElements(
-            {.groups = std::move(groups),
-             .gradient_dtype = options_.gradient_dtype,
-             .device_budget = options_.device_memory,
-             .host_budget = unified ? Bytes(0) : options_.host_memory,
-             .files = options_.spill_directory.empty() ? FileTier::kAbsent : FileTier::kPresent,
-             .activation_bytes = Bytes(sizes.activation_bytes_max),
-             .largest_operator_elements = sizes.operator_elements_max}));
+    const absl::StatusOr<int64_t> chosen = ChooseChunkElements(
+        {.groups = std::move(groups),
+         .gradient_dtype = options_.gradient_dtype,
+         .device_budget = options_.device_memory,
+         .host_budget = unified ? Bytes(0) : options_.host_memory,
+         .files = options_.spill_directory.empty() ? FileTier::kAbsent : FileTier::kPresent,
+         .activation_bytes = Bytes(sizes.activation_bytes_max),
+         .largest_operator_elements = sizes.operator_elements_max});
+    // Its needs are sums of maxima. After a dry run the exact needs decide, and name the operator.
+    const bool exact = absl::IsResourceExhausted(chosen.status()) && !dry_records_.empty();
+    if (!chosen.ok() && !exact) return chosen.status();
+    elements = exact ? kHugePageChunkElements : *chosen;
   }
   GANTRY_ASSIGN_OR_RETURN(const auto policy,
                           CreatePolicy(options_.policy, options_.static_fractions));
@@ -238,8 +252,9 @@ absl::Status EngineImpl::ChooseLayout() {
 
 absl::Status EngineImpl::CreateTiers() {
   const int64_t chunks = layout_->chunk_count();
+  const std::vector<ChunkFacts> all_facts = FactsOf(*layout_);
   int64_t all_slots = 0;
-  for (const ChunkFacts& facts : FactsOf(*layout_)) {
+  for (const ChunkFacts& facts : all_facts) {
     all_slots += facts.parameter_slots + facts.gradient_slots + facts.optimizer_slots;
   }
   budget_report_.model_state = layout_->slot_bytes() * all_slots;
@@ -265,6 +280,7 @@ absl::Status EngineImpl::CreateTiers() {
                                                             .order = placement_.eviction});
   std::vector<Tier> update_tiers;
   int64_t device_demand = budget_report_.activations_max.count() / layout_->slot_bytes().count();
+  bool updates_elsewhere = false;  // parameters come anew in each step
   for (int64_t c = 0; c < chunks; ++c) {
     const ChunkPlacement& place = placement_.chunks[static_cast<size_t>(c)];
     const Tier tier = manager_->unified() ? Tier::kDevice : place.update_tier;
@@ -275,12 +291,13 @@ absl::Status EngineImpl::CreateTiers() {
     for (const StateKind kind : {StateKind::kMaster, StateKind::kMomentum, StateKind::kVariance}) {
       mover_->SetResidency(Index(kind, chunk), tier, place.optimizer_on_update_tier);
     }
-    const ChunkFacts facts = FactsOf(*layout_)[static_cast<size_t>(c)];
+    const ChunkFacts& facts = all_facts[static_cast<size_t>(c)];
     device_demand += facts.parameter_slots + facts.gradient_slots;
     if (tier == Tier::kDevice) device_demand += facts.optimizer_slots;
+    if (tier != Tier::kDevice && facts.gradient_slots > 0) updates_elsewhere = true;
     manager_->state(chunk).Transition(ChunkState::kHold, 0);
   }
-  everything_fits_ = device_demand <= device_slots_;
+  everything_fits_ = device_demand <= device_slots_ && !updates_elsewhere;
   updates_ = std::make_unique<UpdateQueue>(UpdateQueue::Options{
       .manager = manager_.get(),
       .mover = mover_.get(),
@@ -289,7 +306,6 @@ absl::Status EngineImpl::CreateTiers() {
       .update_tiers = std::move(update_tiers),
       .on_updated = [this](ChunkId chunk, int64_t start)
                         GANTRY_NO_THREAD_SAFETY_ANALYSIS { return OnUpdated(chunk, start); }});
-  arena_.reset();
   GANTRY_ASSIGN_OR_RETURN(
       auto space,
       options_.device->ReserveAddressSpace(
@@ -305,6 +321,18 @@ absl::Status EngineImpl::CreateTiers() {
     chunks_of_tensor_.push_back(layout_->ChunksOf(TensorId(static_cast<int64_t>(t))));
   }
   return absl::OkStatus();
+}
+
+// Back to the dry run: Seal failed half way.
+void EngineImpl::DestroyTiers() {
+  transfers_.reset();
+  updates_.reset();
+  mover_.reset();
+  manager_.reset();
+  file_.reset();
+  run_directory_.reset();
+  MutexLock lock(mutex_);
+  plans_.clear();
 }
 
 absl::Status EngineImpl::CreateFileTier(int64_t slots) {
@@ -334,8 +362,8 @@ void EngineImpl::MoverLoop() {
     }
     if (stopping_) return;
     if (!failure_.ok()) continue;
-    const absl::Status pumped = PumpLocked();
-    if (!pumped.ok()) Fail(pumped);
+    // An error is kept and wakes everybody.
+    static_cast<void>(PumpLocked());
     changed_.NotifyAll();
   }
 }
@@ -376,7 +404,8 @@ void EngineImpl::UpdateLoop() {
 absl::Status EngineImpl::Drain() {
   if (dry_run()) return absl::OkStatus();
   MutexLock lock(mutex_);
-  while (!updates_->idle() || mover_->transfers_under_way() > 0) {
+  while (!(updates_->idle() || updates_->OnlyUndecidedLeft()) ||
+         mover_->transfers_under_way() > 0) {
     GANTRY_RETURN_IF_ERROR(WaitForChange("the optimizer updates", "drain"));
   }
   return failure_;

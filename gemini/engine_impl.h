@@ -78,6 +78,10 @@ class EngineImpl final : public Engine, private SlotSource {
   absl::Status ChooseLayout();
   absl::Status CreateTiers();
   absl::Status CreateFileTier(int64_t slots);
+  void DestroyTiers();
+  bool HasTensor(TensorId tensor) const {
+    return tensor.value() >= 0 && tensor.value() < static_cast<int64_t>(specs_.size());
+  }
   BudgetInput MakeBudgetInput() const;
   absl::StatusOr<ChunkLayout> MakeLayout(int64_t chunk_elements) const;
   void MoverLoop();
@@ -97,7 +101,10 @@ class EngineImpl final : public Engine, private SlotSource {
   // Blocks until all needs are on `tier`, then pins them.
   absl::Status Pin(Tier tier, std::span<const Need> needs, std::string_view name)
       GANTRY_REQUIRES(mutex_);
+  absl::Status WaitAndPin(Tier tier, std::span<const Need> needs, std::string_view name)
+      GANTRY_REQUIRES(mutex_);
   void Unpin(Tier tier, std::span<const Need> needs) GANTRY_REQUIRES(mutex_);
+  // An error ends the engine: it is kept, and every later call returns it.
   absl::Status PumpLocked() GANTRY_REQUIRES(mutex_);
   // One turn of a wait: pumps and sleeps until something changed. Errors: the engine's failure, or
   // kResourceExhausted when nothing can change any more.
@@ -116,6 +123,7 @@ class EngineImpl final : public Engine, private SlotSource {
   absl::Status ZeroUntouched(ChunkId chunk) GANTRY_REQUIRES(mutex_);
   absl::Status OnUpdated(ChunkId chunk, int64_t start_clock) GANTRY_REQUIRES(mutex_);
   void FinishRecording();
+  void DropRecording();
   absl::Status CheckStateAccess(StateKind kind, TensorId tensor, int64_t first,
                                 int64_t bytes) const;
   template <typename Visit>
@@ -151,7 +159,7 @@ class EngineImpl final : public Engine, private SlotSource {
   int64_t device_slots_ = 0;
   int64_t host_slots_ = 0;
   int64_t file_slots_ = 0;
-  bool everything_fits_ = false;  // the device holds all that any step uses
+  bool everything_fits_ = false;  // the device holds all that any step uses, updates too
   std::vector<ChunkLayout::ChunkRange> chunks_of_tensor_;
 
   mutable Mutex mutex_;
@@ -167,6 +175,7 @@ class EngineImpl final : public Engine, private SlotSource {
   int64_t moment_clock_ GANTRY_GUARDED_BY(mutex_) = 0;  // lease moments since Seal
   int64_t step_start_ GANTRY_GUARDED_BY(mutex_) = 0;
   std::vector<Need> needs_ GANTRY_GUARDED_BY(mutex_);  // of the lease being made
+  int64_t open_leases_ GANTRY_GUARDED_BY(mutex_) = 0;
   std::vector<int32_t> chunk_leases_ GANTRY_GUARDED_BY(mutex_);
   std::vector<int32_t> gradients_missing_ GANTRY_GUARDED_BY(mutex_);  // per chunk, this step
   std::vector<char> contributed_ GANTRY_GUARDED_BY(mutex_);           // per tensor, this step

@@ -49,11 +49,11 @@ absl::Status EngineImpl::CheckUses(std::span<const ParameterUse> uses,
   GANTRY_CHECK_LE(uses.size(), static_cast<size_t>(Lease::kTensorsMax));
   for (size_t i = 0; i < uses.size(); ++i) {
     const auto t = static_cast<size_t>(uses[i].tensor.value());
-    GANTRY_CHECK_LT(t, specs_.size());
+    GANTRY_CHECK(HasTensor(uses[i].tensor)) << name << " leases " << uses[i].tensor;
     for (size_t j = 0; j < i; ++j) {
       GANTRY_CHECK(uses[i].tensor != uses[j].tensor) << name << " leases a tensor twice";
     }
-    if (ready_[t] != 0) {
+    if (!dry_run() && ready_[t] != 0) {
       return FailedPrecondition("operator '", name, "' uses '", specs_[t].name,
                                 "' after its gradient was declared ready in this step");
     }
@@ -68,11 +68,11 @@ absl::Status EngineImpl::CheckUses(std::span<const ParameterUse> uses,
 
 absl::StatusOr<Lease> EngineImpl::Acquire(std::span<const ParameterUse> uses, std::string_view name,
                                           Phase phase) {
-  tracer_.OnAcquire(uses, name, phase);
-  if (dry_run()) return DryLease(uses, phase);
   MutexLock lock(mutex_);
   GANTRY_RETURN_IF_ERROR(failure_);
   GANTRY_RETURN_IF_ERROR(CheckUses(uses, name));
+  tracer_.OnAcquire(uses, name, phase);
+  if (dry_run()) return DryLease(uses, phase);
   FollowPlan(uses, phase);
   CollectNeeds(uses);
   GANTRY_RETURN_IF_ERROR(Pin(Tier::kDevice, needs_, name));
@@ -81,8 +81,10 @@ absl::StatusOr<Lease> EngineImpl::Acquire(std::span<const ParameterUse> uses, st
   for (const Need& need : needs_) mover_->SetKey(need.block, NextKey(need.block));
   if (!settled_) {
     RefreshLookAhead();
-    GANTRY_RETURN_IF_ERROR(PumpLocked());
+    // An error does not concern this lease, whose blocks are there: the next call returns it.
+    static_cast<void>(PumpLocked());
   }
+  ++open_leases_;
   return lease;
 }
 
@@ -125,7 +127,11 @@ absl::StatusOr<bool> EngineImpl::TryPin(Tier tier, std::span<const Need> needs) 
   }
   for (const Need& need : needs) {
     if (need.mode != Need::Mode::kRead) {
-      GANTRY_RETURN_IF_ERROR(mover_->BeginWrite(need.block, tier));
+      const absl::Status begun = mover_->BeginWrite(need.block, tier);
+      if (!begun.ok()) {
+        Fail(begun);
+        return begun;
+      }
       continue;
     }
     mover_->CancelEviction(need.block, tier);
@@ -135,12 +141,16 @@ absl::StatusOr<bool> EngineImpl::TryPin(Tier tier, std::span<const Need> needs) 
 }
 
 absl::Status EngineImpl::Pin(Tier tier, std::span<const Need> needs, std::string_view name) {
-  GANTRY_ASSIGN_OR_RETURN(bool pinned, TryPin(tier, needs));
+  GANTRY_ASSIGN_OR_RETURN(const bool pinned, TryPin(tier, needs));
   if (pinned) return absl::OkStatus();
-  ++leases_waited_;
-  ++waits_this_step_;
-  settled_ = false;
-  while (!pinned) {
+  const absl::Status status = WaitAndPin(tier, needs, name);
+  mover_->SetWants(WantPriority::kDemand, {});
+  return status;
+}
+
+absl::Status EngineImpl::WaitAndPin(Tier tier, std::span<const Need> needs, std::string_view name) {
+  bool waited = false;
+  while (true) {
     const bool pending = AnyPending(needs);
     std::vector<Want> wants;
     if (!pending) {
@@ -153,8 +163,14 @@ absl::Status EngineImpl::Pin(Tier tier, std::span<const Need> needs, std::string
     }
     mover_->SetWants(WantPriority::kDemand, std::move(wants));
     GANTRY_RETURN_IF_ERROR(PumpLocked());
-    GANTRY_ASSIGN_OR_RETURN(pinned, TryPin(tier, needs));
-    if (pinned) break;
+    GANTRY_ASSIGN_OR_RETURN(const bool pinned, TryPin(tier, needs));
+    if (pinned) return absl::OkStatus();
+    // Room for a new gradient that was there at once is no wait.
+    if (!std::exchange(waited, true)) {
+      ++leases_waited_;
+      ++waits_this_step_;
+      settled_ = false;
+    }
     const Nanoseconds begin = options_.clock->Now();
     GANTRY_RETURN_IF_ERROR(
         WaitForChange(pending ? "an optimizer update" : "its parameters and gradients", name));
@@ -165,8 +181,6 @@ absl::Status EngineImpl::Pin(Tier tier, std::span<const Need> needs, std::string
       options_.trace_sink->Slice("stall", Name(cause), begin, end);
     }
   }
-  mover_->SetWants(WantPriority::kDemand, {});
-  return absl::OkStatus();
 }
 
 void EngineImpl::Unpin(Tier tier, std::span<const Need> needs) {
@@ -184,8 +198,12 @@ void EngineImpl::Unpin(Tier tier, std::span<const Need> needs) {
 absl::Status EngineImpl::PumpLocked() {
   for (int round = 0; round < kPumpRoundsMax; ++round) {
     mover_->SetWants(WantPriority::kUpdate, updates_->Wants());
-    GANTRY_ASSIGN_OR_RETURN(const int64_t progress, mover_->Pump());
-    if (progress == 0) break;
+    const absl::StatusOr<int64_t> progress = mover_->Pump();
+    if (!progress.ok()) {
+      Fail(progress.status());
+      return progress.status();
+    }
+    if (*progress == 0) break;
   }
   if (updates_->HasRunnableJob()) update_work_.NotifyAll();
   return absl::OkStatus();
@@ -342,6 +360,7 @@ void EngineImpl::ReleaseLease(const Lease& lease) {
   tracer_.OnRelease();
   if (dry_run()) return;
   MutexLock lock(mutex_);
+  --open_leases_;
   uses_scratch_.clear();
   for (int i = 0; i < lease.size(); ++i) {
     uses_scratch_.push_back({lease[i].tensor, LeaseAccess::access(lease, i)});

@@ -1,6 +1,8 @@
 // Steps: gradient readiness, the global decision, updates, and access to state between steps.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -37,11 +39,11 @@ absl::Status EngineImpl::BeginStep(const StepOptions& options) {
                                           .epsilon = hyper.epsilon,
                                           .weight_decay = hyper.weight_decay,
                                           .step = hyper.step}));
-    if (!(hyper.loss_scale > 0.0) || !(hyper.max_gradient_norm >= 0.0)) {
+    if (!(hyper.loss_scale > 0.0) || !std::isfinite(hyper.loss_scale) ||
+        !(hyper.max_gradient_norm >= 0.0) || !std::isfinite(hyper.max_gradient_norm)) {
       return InvalidArgument("loss_scale ", hyper.loss_scale,
-                             " must be positive and "
-                             "max_gradient_norm ",
-                             hyper.max_gradient_norm, " not negative");
+                             " must be positive, max_gradient_norm ", hyper.max_gradient_norm,
+                             " not negative, and both finite");
     }
   }
   if (dry_run()) {
@@ -93,13 +95,15 @@ absl::Status EngineImpl::BeginMicroBatch() {
 }
 
 void EngineImpl::GradientReady(TensorId tensor) {
+  const auto t = static_cast<size_t>(tensor.value());
+  GANTRY_CHECK(HasTensor(tensor)) << tensor;
+  GANTRY_CHECK(step_.has_value()) << "gradient of " << specs_[t].name << " outside a step";
+  GANTRY_CHECK(step_->optimizer.has_value()) << specs_[t].name << " in an evaluation";
   tracer_.OnGradientReady(tensor);
   if (dry_run()) return;
   MutexLock lock(mutex_);
-  const auto t = static_cast<size_t>(tensor.value());
-  GANTRY_CHECK(step_->optimizer.has_value()) << specs_[t].name << " in an evaluation";
   GANTRY_CHECK(specs_[t].trainability == Trainability::kTrainable) << specs_[t].name;
-  GANTRY_CHECK_EQ(static_cast<int>(ready_[t]), 0);
+  GANTRY_CHECK_EQ(static_cast<int>(ready_[t]), 0) << specs_[t].name << " was ready already";
   ready_[t] = 1;
   // A tensor that is declared ready without a contribution counts as untouched: zeroed at EndStep.
   if (micro_batch_ < step_->micro_batches || contributed_[t] == 0) return;
@@ -109,8 +113,7 @@ void EngineImpl::GradientReady(TensorId tensor) {
     CompleteIfReady(ChunkId(c));
   }
   if (!failure_.ok() || settled_) return;
-  const absl::Status pumped = PumpLocked();
-  if (!pumped.ok()) Fail(pumped);
+  static_cast<void>(PumpLocked());  // the next call returns an error
 }
 
 // Hands a chunk's gradient over once every tensor of it is ready and nobody holds a lease.
@@ -155,8 +158,15 @@ absl::Status EngineImpl::ZeroUntouched(ChunkId chunk) {
 
 absl::StatusOr<StepResult> EngineImpl::EndStep() {
   if (!step_.has_value()) return FailedPrecondition("EndStep outside a step");
+  {
+    MutexLock lock(mutex_);
+    if (open_leases_ > 0) {
+      return FailedPrecondition("EndStep with ", open_leases_, " live lease(s)");
+    }
+  }
   const StepOptions step = *std::exchange(step_, std::nullopt);
   if (micro_batch_ != step.micro_batches) {
+    DropRecording();
     return FailedPrecondition("the step had ", micro_batch_, " of its ", step.micro_batches,
                               " micro-batches");
   }
@@ -167,7 +177,10 @@ absl::StatusOr<StepResult> EngineImpl::EndStep() {
   FinishRecording();
   MutexLock lock(mutex_);
   GANTRY_RETURN_IF_ERROR(failure_);
-  if (plan_ != nullptr) moment_clock_ = step_start_ + plan_->next_use->moment_count();
+  if (plan_ != nullptr) {
+    moment_clock_ = step_start_ + plan_->next_use->moment_count();
+    cursor_ = 0;  // of the next step: what is fetched ahead from here on belongs to it
+  }
   if (!step.optimizer.has_value()) return StepResult{};
   for (int64_t c = 0; c < layout_->chunk_count(); ++c) {
     if (gradients_missing_[static_cast<size_t>(c)] > 0) {
@@ -194,6 +207,13 @@ absl::StatusOr<StepResult> EngineImpl::EndStep() {
                                              : StepResult::Outcome::kUpdated};
 }
 
+// What was recorded of a step that was given up is no plan.
+void EngineImpl::DropRecording() {
+  if (!tracer_.recording()) return;
+  if (!dry_run()) arena_->SetObserver(nullptr);
+  static_cast<void>(tracer_.End());
+}
+
 // The step's first occurrence was recorded as it ran: from now on it has a plan.
 void EngineImpl::FinishRecording() {
   if (!tracer_.recording()) return;
@@ -217,7 +237,10 @@ absl::Status EngineImpl::OnUpdated(ChunkId chunk, int64_t start_clock) {
     if (placement_.eviction == EvictionOrder::kFurthestNextUse && training_plan_ != nullptr) {
       const auto& moments = training_plan_->step.update_moment;
       const int64_t moment = std::max<int64_t>(moments[static_cast<size_t>(chunk.value())], 0);
-      next = start_clock + training_plan_->next_use->NextUse(block, moment);
+      const int64_t use = training_plan_->next_use->NextUse(block, moment);
+      // As in NextKey: one past the moment of the use, in absolute time.
+      next =
+          use == NextUseIndex::kNever ? std::numeric_limits<int64_t>::max() : start_clock + use + 1;
     }
     mover_->SetKey(block, next);
     if (id.kind != StateKind::kParameter &&
@@ -233,9 +256,11 @@ absl::Status EngineImpl::CheckStateAccess(StateKind kind, TensorId tensor, int64
                                           int64_t bytes) const {
   if (dry_run()) return FailedPrecondition("state is accessible after Seal");
   if (step_.has_value()) return FailedPrecondition("state is accessible between steps only");
+  if (!HasTensor(tensor)) return InvalidArgument("state of unknown ", tensor);
   const TensorSpec& spec = specs_[static_cast<size_t>(tensor.value())];
   const ChunkId chunk = chunks_of_tensor_[static_cast<size_t>(tensor.value())].first;
-  const bool own_master = spec.dtype == DType::kF32 && kind == StateKind::kMaster;
+  const bool own_master = spec.dtype == DType::kF32 && kind == StateKind::kMaster &&
+                          spec.trainability == Trainability::kTrainable;
   if (kind == StateKind::kGradient || (!own_master && !layout_->HasBlock({kind, chunk}))) {
     return InvalidArgument("'", spec.name, "' has no ", Name(kind), " between steps");
   }
@@ -301,6 +326,7 @@ absl::Status EngineImpl::ReadState(StateKind kind, TensorId tensor, int64_t firs
   if (kind == StateKind::kMaster && dtype == DType::kF32) kind = StateKind::kParameter;
   const int64_t element_bytes = kind == StateKind::kParameter ? SizeOf(dtype) : 4;
   MutexLock lock(mutex_);
+  GANTRY_RETURN_IF_ERROR(failure_);
   const auto visit = [&](ChunkId chunk, int64_t element, int64_t done, int64_t n)
                          GANTRY_NO_THREAD_SAFETY_ANALYSIS -> absl::Status {
     const Need need{Index(kind, chunk), Need::Mode::kRead};
@@ -322,6 +348,7 @@ absl::Status EngineImpl::WriteState(StateKind kind, TensorId tensor, int64_t fir
   if (kind == StateKind::kMaster && dtype == DType::kF32) kind = StateKind::kParameter;
   const int64_t element_bytes = kind == StateKind::kParameter ? SizeOf(dtype) : 4;
   MutexLock lock(mutex_);
+  GANTRY_RETURN_IF_ERROR(failure_);
   const auto visit = [&](ChunkId chunk, int64_t element, int64_t done,
                          int64_t n) GANTRY_NO_THREAD_SAFETY_ANALYSIS {
     return WriteSlice(kind, chunk, element,

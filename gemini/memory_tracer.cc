@@ -5,16 +5,18 @@
 #include <numeric>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "base/check.h"
 
 namespace gantry {
 
 uint64_t LeaseSignature(std::span<const ParameterUse> uses, Phase phase) {
-  uint64_t hash = 0xcbf29ce484222325ull ^ static_cast<uint64_t>(phase);
+  // FNV-1a over 64-bit words.
+  uint64_t hash = 0xcbf29ce484222325ull;
+  const auto add = [&hash](uint64_t word) { hash = (hash ^ word) * 0x100000001b3ull; };
+  add(static_cast<uint64_t>(phase));
   for (const ParameterUse& use : uses) {
-    hash = (hash ^
-            (static_cast<uint64_t>(use.tensor.value()) * 4 + static_cast<uint64_t>(use.access))) *
-           0x100000001b3ull;
+    add(static_cast<uint64_t>(use.tensor.value()) * 4 + static_cast<uint64_t>(use.access));
   }
   return hash;
 }
@@ -78,8 +80,17 @@ class LivePages {
  public:
   explicit LivePages(int64_t page_bytes) : page_bytes_(page_bytes) {}
 
+  void Allocate(int64_t offset, int64_t bytes) {
+    if (bytes > 0 && alive_.insert(offset).second) Change(offset, bytes, 1);
+  }
+  // What was allocated before the record began was never counted.
+  void Free(int64_t offset, int64_t bytes) {
+    if (alive_.erase(offset) > 0) Change(offset, bytes, -1);
+  }
+  int64_t live() const { return live_; }
+
+ private:
   void Change(int64_t offset, int64_t bytes, int64_t by) {
-    if (bytes == 0) return;
     const int64_t last = (offset + bytes - 1) / page_bytes_;
     if (static_cast<int64_t>(allocations_.size()) <= last) {
       allocations_.resize(static_cast<size_t>(last + 1), 0);
@@ -91,12 +102,11 @@ class LivePages {
       if (count == 0) --live_;
     }
   }
-  int64_t live() const { return live_; }
 
- private:
   int64_t page_bytes_;
   int64_t live_ = 0;
-  std::vector<int64_t> allocations_;
+  std::vector<int64_t> allocations_;    // per page
+  absl::flat_hash_set<int64_t> alive_;  // offsets
 };
 
 class StepCompiler {
@@ -134,11 +144,11 @@ class StepCompiler {
         AddLeaseMoment(event);
         break;
       case Kind::kAllocate:
-        pages_.Change(event.offset, event.bytes, 1);
+        pages_.Allocate(event.offset, event.bytes);
         NotePages();
         break;
       case Kind::kFree:
-        pages_.Change(event.offset, event.bytes, -1);
+        pages_.Free(event.offset, event.bytes);
         break;
       case Kind::kRelease:
         if (!step_.trace.moments.empty()) {
@@ -153,9 +163,10 @@ class StepCompiler {
   }
 
   void NotePages() {
-    if (step_.trace.moments.empty()) return;
-    Moment& moment = step_.trace.moments.back();
-    moment.activation_slots = std::max(moment.activation_slots, pages_.live());
+    // What comes before the first lease counts for that one.
+    int64_t& most = step_.trace.moments.empty() ? most_before_first_
+                                                : step_.trace.moments.back().activation_slots;
+    most = std::max(most, pages_.live());
   }
 
   void AddLeaseMoment(const StepRecord::Event& event) {
@@ -168,7 +179,8 @@ class StepCompiler {
                   .first_use = static_cast<int64_t>(trace.uses.size()),
                   .use_count = 0,
                   .compute = 0,
-                  .activation_slots = pages_.live()};
+                  .activation_slots = std::max(pages_.live(), most_before_first_)};
+    most_before_first_ = 0;
     for (const ParameterUse& use : uses) {
       const auto [first, last] = layout_.ChunksOf(use.tensor);
       for (int64_t chunk = first.value(); chunk <= last.value(); ++chunk) {
@@ -209,8 +221,9 @@ class StepCompiler {
   void AddChunkOrder() {
     by_first_use_.resize(static_cast<size_t>(layout_.chunk_count()));
     std::iota(by_first_use_.begin(), by_first_use_.end(), 0);
-    std::stable_sort(by_first_use_.begin(), by_first_use_.end(), [&](int64_t a, int64_t b) {
-      return first_forward_[static_cast<size_t>(a)] < first_forward_[static_cast<size_t>(b)];
+    std::sort(by_first_use_.begin(), by_first_use_.end(), [&](int64_t a, int64_t b) {
+      return std::pair(first_forward_[static_cast<size_t>(a)], a) <
+             std::pair(first_forward_[static_cast<size_t>(b)], b);
     });
     step_.chunk_order.resize(by_first_use_.size());
     for (size_t rank = 0; rank < by_first_use_.size(); ++rank) {
@@ -264,6 +277,7 @@ class StepCompiler {
   std::vector<int64_t> first_forward_;  // first moment that reads the chunk's parameter
   std::vector<int64_t> by_first_use_;   // chunks in that order
   Nanoseconds acquired_ = 0;
+  int64_t most_before_first_ = 0;  // slots that activations held before the first lease
   CompiledStep step_;
 };
 

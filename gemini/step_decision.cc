@@ -1,6 +1,5 @@
 #include "gemini/step_decision.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "offload/gradient_norm.h"
@@ -18,7 +17,9 @@ StepDecision Decide(const OptimizerStep& step, std::span<const double> partials)
                   !std::isfinite(decision.gradient_norm);
   decision.clip_factor = 1.0;
   if (step.max_gradient_norm > 0.0) {
-    decision.clip_factor = std::min(1.0, step.max_gradient_norm / (decision.gradient_norm + 1e-6));
+    // Not std::min, which would turn NaN into 1.
+    const double factor = step.max_gradient_norm / (decision.gradient_norm + 1e-6);
+    decision.clip_factor = factor > 1.0 ? 1.0 : factor;
   }
   decision.gradient_factor = static_cast<float>(decision.clip_factor / step.loss_scale);
   return decision;

@@ -29,11 +29,12 @@ UpdateQueue::UpdateQueue(Options options)
   for (int64_t c = 0; c < layout.chunk_count(); ++c) {
     const ChunkId chunk(c);
     at(chunk).order = c;
-    if (!layout.HasBlock({StateKind::kGradient, chunk})) continue;
+    // Chunks that only fill a group up to its data-parallel degree never get a gradient.
+    const std::span<const TensorSlice> slices = layout.SlicesIn(chunk);
+    if (slices.empty() || !layout.HasBlock({StateKind::kGradient, chunk})) continue;
     ++trainable_chunks_;
     // Only segments that carry elements count, so that the sum does not depend on chunk size.
-    const std::span<const TensorSlice> slices = layout.SlicesIn(chunk);
-    const int64_t end = slices.empty() ? 0 : slices.back().chunk_begin + slices.back().elements;
+    const int64_t end = slices.back().chunk_begin + slices.back().elements;
     at(chunk).first_segment = segments;
     at(chunk).segments = SegmentCount(end);
     segments += at(chunk).segments;
@@ -53,6 +54,10 @@ void UpdateQueue::BeginStep(const OptimizerStep& hyper, int64_t start_clock,
                           .clip_factor = 1.0,
                           .gradient_factor = static_cast<float>(1.0 / hyper.loss_scale),
                           .skip = false};
+  }
+  // Gradients that a step which was given up had begun: their bytes will be overwritten or zeroed.
+  for (ChunkGradient& gradient : chunks_) {
+    if (gradient.phase == GradientPhase::kAccumulating) gradient.step = current_;
   }
   // Orders are fixed while chunks are queued by them.
   if (pending_ > 0) return;
@@ -166,6 +171,14 @@ std::vector<Want> UpdateQueue::Wants() const {
     }
   }
   return wants;
+}
+
+bool UpdateQueue::OnlyUndecidedLeft() const {
+  if (running_ > 0 || !to_norm_.empty()) return false;
+  for (const auto& [order, c] : to_update_) {
+    if (at(ChunkId(c)).step->decided) return false;
+  }
+  return true;
 }
 
 bool UpdateQueue::NormReady(ChunkId chunk) const {

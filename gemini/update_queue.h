@@ -72,6 +72,7 @@ class UpdateQueue {
   // pass (empty: chunk number).
   void BeginStep(const OptimizerStep& hyper, int64_t start_clock, std::span<const int64_t> order);
 
+  // Chunks that carry trainable tensors.
   int64_t trainable_chunks() const { return trainable_chunks_; }
   GradientPhase phase(ChunkId chunk) const { return at(chunk).phase; }
   // Whether the parameter's next version is still to be made.
@@ -90,6 +91,8 @@ class UpdateQueue {
   absl::Status SkipStep();
   // Whether any chunk of any step is still to be updated.
   bool idle() const { return pending_ == 0; }
+  // Whether nothing can be done before the running step is decided.
+  bool OnlyUndecidedLeft() const;
 
   // What the mover should bring to the update tiers, most urgent first.
   std::vector<Want> Wants() const;

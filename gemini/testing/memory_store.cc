@@ -27,6 +27,9 @@ constexpr int64_t kArenaPagesPerSlot = 4;
 constexpr std::byte kPoison{0xff};
 // In the page at address zero, which no process maps; a multiple of every alignment in use.
 constexpr uintptr_t kDryAddress = 256;
+std::byte* DryAddress() {
+  return reinterpret_cast<std::byte*>(kDryAddress);  // NOLINT(performance-no-int-to-ptr): it faults
+}
 
 AdamWHyper HyperOf(const OptimizerStep& step, const RegistrationOptions& tensor) {
   return {.learning_rate = step.learning_rate * tensor.learning_rate_factor,
@@ -231,16 +234,15 @@ LeasedTensor MemoryStore::MakeLeased(const ParameterUse& use) {
                       .gradient_dtype = GradientDType(tensor.spec.dtype),
                       .elements = tensor.elements};
   if (use.access != ParameterAccess::kGradient) {
-    leased.parameter = reinterpret_cast<const std::byte*>(kDryAddress);
+    leased.parameter = DryAddress();
     if (!dry_run()) {
-      const TensorPlacement& place = layout_->placement(use.tensor);
+      const TensorPlacement& place = layout().placement(use.tensor);
       leased.parameter = groups_[static_cast<size_t>(place.group)].parameter.data() +
                          place.offset * SizeOf(leased.dtype);
     }
   }
   if (use.access != ParameterAccess::kRead) {
-    leased.gradient =
-        dry_run() ? reinterpret_cast<std::byte*>(kDryAddress) : GradientOf(use.tensor);
+    leased.gradient = dry_run() ? DryAddress() : GradientOf(use.tensor);
   }
   return leased;
 }
@@ -294,7 +296,8 @@ void MemoryStore::GradientReady(TensorId tensor) {
 
 absl::StatusOr<StepResult> MemoryStore::EndStep() {
   if (!step_.has_value()) return FailedPrecondition("EndStep outside a step");
-  const StepOptions options = *std::exchange(step_, std::nullopt);
+  const StepOptions options = *std::move(step_);
+  step_.reset();
   if (open_leases_ != 0) return FailedPrecondition("EndStep with ", open_leases_, " live leases");
   if (micro_batches_begun_ != options.micro_batches) {
     return FailedPrecondition("the step announced ", options.micro_batches,
@@ -317,18 +320,18 @@ absl::StatusOr<StepResult> MemoryStore::EndStep() {
 }
 
 std::byte* MemoryStore::GradientOf(TensorId tensor) {
-  const TensorPlacement& place = layout_->placement(tensor);
+  const TensorPlacement& place = layout().placement(tensor);
   return groups_[static_cast<size_t>(place.group)].gradient.data() +
          place.offset * SizeOf(GradientDType(state(tensor).spec.dtype));
 }
 
 void MemoryStore::FillGradients(std::byte value) {
   if (dry_run()) return;
-  for (int64_t i = 0; i < layout_->tensor_count(); ++i) FillGradient(TensorId(i), value);
+  for (int64_t i = 0; i < layout().tensor_count(); ++i) FillGradient(TensorId(i), value);
 }
 
 void MemoryStore::FillUntouchedGradients() {
-  for (int64_t i = 0; i < layout_->tensor_count(); ++i) {
+  for (int64_t i = 0; i < layout().tensor_count(); ++i) {
     if (!state(TensorId(i)).gradient_written) FillGradient(TensorId(i), std::byte{0});
   }
 }
@@ -343,9 +346,9 @@ std::vector<double> MemoryStore::NormPartials() const {
   std::vector<double> partials;
   for (size_t g = 0; g < groups_.size(); ++g) {
     const GroupStorage& group = groups_[g];
-    if (layout_->groups()[g].trainability == Trainability::kFrozen) continue;
+    if (layout().groups()[g].trainability == Trainability::kFrozen) continue;
     const ConstElements gradient{.data = group.gradient.data(),
-                                 .dtype = GradientDType(layout_->groups()[g].dtype)};
+                                 .dtype = GradientDType(layout().groups()[g].dtype)};
     const size_t first = partials.size();
     partials.resize(first + static_cast<size_t>(SegmentCount(group.extent)));
     // What is not finite shows in the partials.
@@ -356,10 +359,10 @@ std::vector<double> MemoryStore::NormPartials() const {
 }
 
 void MemoryStore::Update(const OptimizerStep& step, float gradient_factor) {
-  for (int64_t i = 0; i < layout_->tensor_count(); ++i) {
+  for (int64_t i = 0; i < layout().tensor_count(); ++i) {
     const TensorState& tensor = state(TensorId(i));
     if (tensor.spec.trainability == Trainability::kFrozen) continue;
-    const TensorPlacement& place = layout_->placement(TensorId(i));
+    const TensorPlacement& place = layout().placement(TensorId(i));
     GroupStorage& group = groups_[static_cast<size_t>(place.group)];
     const auto offset = static_cast<size_t>(place.offset);
     const auto count = static_cast<size_t>(place.elements);
@@ -392,7 +395,7 @@ absl::StatusOr<MemoryStore::StateRange> MemoryStore::FindState(StateKind kind, T
   if (kind == StateKind::kGradient) {
     return InvalidArgument("the gradient of '", it.spec.name, "' is consumed by its step");
   }
-  const TensorPlacement& place = layout_->placement(tensor);
+  const TensorPlacement& place = layout().placement(tensor);
   GroupStorage& group = groups_[static_cast<size_t>(place.group)];
   const bool own_master = kind == StateKind::kMaster && it.spec.dtype == DType::kF32;
   std::byte* base = nullptr;
@@ -438,7 +441,7 @@ absl::Status MemoryStore::WriteState(StateKind kind, TensorId tensor, int64_t fi
 
 void MemoryStore::DeriveFromWrite(StateKind kind, TensorId tensor, int64_t first, int64_t count) {
   const TensorState& it = state(tensor);
-  const TensorPlacement& place = layout_->placement(tensor);
+  const TensorPlacement& place = layout().placement(tensor);
   GroupStorage& group = groups_[static_cast<size_t>(place.group)];
   if (group.master.empty()) return;  // f32 or frozen
   const int64_t begin = place.offset + first;
@@ -461,7 +464,7 @@ absl::StatusOr<std::vector<float>> MemoryStore::Gradient(TensorId tensor) const 
   std::vector<float> values(static_cast<size_t>(it.elements), 0.0F);
   if (!it.gradient_written) return values;
   const DType dtype = GradientDType(it.spec.dtype);
-  const TensorPlacement& place = layout_->placement(tensor);
+  const TensorPlacement& place = layout().placement(tensor);
   const std::byte* from = groups_[static_cast<size_t>(place.group)].gradient.data();
   for (int64_t i = 0; i < it.elements; ++i) {
     values[static_cast<size_t>(i)] = LoadElement(from + (place.offset + i) * SizeOf(dtype), dtype);
