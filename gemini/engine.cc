@@ -206,48 +206,57 @@ absl::Status EngineImpl::ChooseLayout() {
   GANTRY_ASSIGN_OR_RETURN(const auto policy,
                           CreatePolicy(options_.policy, options_.static_fractions));
   while (true) {
-    GANTRY_ASSIGN_OR_RETURN(ChunkLayout layout, MakeLayout(elements));
-    layout_ = std::move(layout);
-    std::vector<CompiledStep> compiled;
-    std::vector<const CompiledStep*> pointers;
-    for (const auto& [key, record] : dry_records_)
-      compiled.push_back(CompileStep(record, *layout_));
-    for (const CompiledStep& step : compiled) pointers.push_back(&step);
-    BudgetInput input = MakeBudgetInput();
-    input.steps = pointers;
-    const std::vector<ChunkFacts> facts = FactsOf(*layout_);
-    // What operators need at least, whatever the policy, is what it must leave room for.
-    placement_.chunks.assign(facts.size(), {.update_tier = Tier::kHost,
-                                            .parameter_on_device = Residency::kFloating,
-                                            .optimizer_on_update_tier = Residency::kFloating});
-    const BudgetNeed bare = LeastBudget(input);
-    absl::StatusOr<Placement> placement = policy->Place(
-        {.chunks = facts, .machine = input.machine, .activation_slots_max = bare.activation_slots});
-    absl::Status fits = placement.status();
-    if (placement.ok()) {
-      placement_ = *std::move(placement);
-      const BudgetNeed need = LeastBudget(input);
-      fits = CheckBudget(input, need);
-      budget_report_ = {.least_device = layout_->slot_bytes() * need.device_slots,
-                        .least_host = layout_->slot_bytes() * need.host_slots,
-                        .activations_max = layout_->slot_bytes() * need.activation_slots};
-    }
-    if (fits.ok()) {
-      auto plan = compiled.begin();
+    absl::StatusOr<std::vector<CompiledStep>> compiled = TryChunkSize(elements, *policy);
+    if (compiled.ok()) {
+      auto step = compiled->begin();
       MutexLock lock(mutex_);
       for (const auto& [key, record] : dry_records_) {
-        CompiledPlan entry{.step = std::move(*plan++), .next_use = nullptr};
-        entry.next_use = std::make_unique<NextUseIndex>(entry.step.trace);
-        plans_.emplace(key, std::move(entry));
+        CompiledPlan plan{.step = std::move(*step++), .next_use = nullptr};
+        plan.next_use = std::make_unique<NextUseIndex>(plan.step.trace);
+        plans_.emplace(key, std::move(plan));
       }
-      device_slots_ = input.machine.device_slots;
-      host_slots_ = input.machine.host_slots;
       return absl::OkStatus();
     }
     const int64_t smaller = RoundUp(elements / 2, kChunkGranularityElements);
-    if (options_.chunk_elements != 0 || smaller >= elements) return fits;
+    if (options_.chunk_elements != 0 || smaller >= elements) return compiled.status();
     elements = smaller;
   }
+}
+
+// Lays out chunks of this size, compiles the dry steps for it (in the order of dry_records_), and
+// places the chunks. Errors: kResourceExhausted when that does not fit the budgets.
+absl::StatusOr<std::vector<CompiledStep>> EngineImpl::TryChunkSize(int64_t elements,
+                                                                   const PlacementPolicy& policy) {
+  GANTRY_ASSIGN_OR_RETURN(ChunkLayout layout, MakeLayout(elements));
+  layout_ = std::move(layout);
+  std::vector<CompiledStep> compiled;
+  for (const auto& [key, record] : dry_records_) {
+    compiled.push_back(CompileStep(record, *layout_));
+  }
+  std::vector<const CompiledStep*> steps;
+  for (const CompiledStep& step : compiled) steps.push_back(&step);
+  BudgetInput input = MakeBudgetInput();
+  input.steps = steps;
+  const std::vector<ChunkFacts> facts = FactsOf(*layout_);
+  // First what operators need on the device whatever the policy, since that names the operator.
+  placement_.chunks.assign(facts.size(), {.update_tier = Tier::kHost,
+                                          .parameter_on_device = Residency::kFloating,
+                                          .optimizer_on_update_tier = Residency::kFloating});
+  BudgetNeed bare = LeastBudget(input);
+  bare.host_slots = 0;  // that depends on the policy
+  GANTRY_RETURN_IF_ERROR(CheckBudget(input, bare));
+  GANTRY_ASSIGN_OR_RETURN(placement_,
+                          policy.Place({.chunks = facts,
+                                        .machine = input.machine,
+                                        .activation_slots_max = bare.activation_slots}));
+  const BudgetNeed need = LeastBudget(input);
+  budget_report_ = {.least_device = layout_->slot_bytes() * need.device_slots,
+                    .least_host = layout_->slot_bytes() * need.host_slots,
+                    .activations_max = layout_->slot_bytes() * need.activation_slots};
+  device_slots_ = input.machine.device_slots;
+  host_slots_ = input.machine.host_slots;
+  GANTRY_RETURN_IF_ERROR(CheckBudget(input, need));
+  return compiled;
 }
 
 absl::Status EngineImpl::CreateTiers() {

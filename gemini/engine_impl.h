@@ -76,6 +76,8 @@ class EngineImpl final : public Engine, private SlotSource {
 
   // engine.cc
   absl::Status ChooseLayout();
+  absl::StatusOr<std::vector<CompiledStep>> TryChunkSize(int64_t elements,
+                                                         const PlacementPolicy& policy);
   absl::Status CreateTiers();
   absl::Status CreateFileTier(int64_t slots);
   void DestroyTiers();

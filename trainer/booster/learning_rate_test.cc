@@ -1,5 +1,6 @@
 #include "trainer/booster/learning_rate.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>

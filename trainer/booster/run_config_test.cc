@@ -1,9 +1,9 @@
 #include "trainer/booster/run_config.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <string>
 
 #include "absl/status/status.h"
 #include "base/bytes.h"

@@ -1,5 +1,6 @@
 #include "trainer/booster/text_generator.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -37,6 +38,14 @@ absl::Status CheckRequest(const LlamaModel& model, const TextRequest& request) {
                          model.config().max_sequence);
 }
 
+// The leases and allocations of a prompt and of one token.
+absl::Status DryRun(LlamaGenerator& generator, std::vector<int32_t> tokens,
+                    std::vector<float>& logits) {
+  GANTRY_RETURN_IF_ERROR(generator.Append(tokens, logits));
+  tokens.resize(1);
+  return generator.Append(tokens, logits);
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> GenerateText(const LlamaModel& model, const TextRequest& request,
@@ -48,9 +57,7 @@ absl::StatusOr<std::string> GenerateText(const LlamaModel& model, const TextRequ
   std::vector<float> logits(static_cast<size_t>(model.config().vocabulary));
   std::vector<int32_t> next = TokensOf(request.prompt);
   if (model.context().store->dry_run()) {
-    GANTRY_RETURN_IF_ERROR(generator->Append(next, logits));
-    next.resize(1);
-    GANTRY_RETURN_IF_ERROR(generator->Append(next, logits));
+    GANTRY_RETURN_IF_ERROR(DryRun(*generator, next, logits));
     return std::string();
   }
   std::string text;

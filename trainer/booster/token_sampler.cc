@@ -30,8 +30,9 @@ std::vector<Candidate> SortedCandidates(std::span<const float> logits) {
   for (size_t i = 0; i < logits.size(); ++i) {
     candidates.push_back({.token = static_cast<int32_t>(i), .weight = logits[i]});
   }
-  std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.weight > b.weight; });
+  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
+    return a.weight != b.weight ? a.weight > b.weight : a.token < b.token;
+  });
   return candidates;
 }
 

@@ -32,6 +32,7 @@
 #include "trainer/data/batch_sampler.h"
 #include "trainer/data/byte_corpus.h"
 #include "trainer/models/llama.h"
+#include "trainer/models/llama_weights.h"
 
 namespace gantry {
 namespace {
@@ -136,8 +137,9 @@ void Trainer::WarnOfOtherSettings(const RunSettings& saved) const {
   for (size_t i = 0; i < other.size() && i < kSettingsNamed; ++i) {
     names += StrCat(i == 0 ? "" : ", ", other[i]);
   }
-  if (other.size() > kSettingsNamed)
+  if (other.size() > kSettingsNamed) {
     names += StrCat(" and ", other.size() - kSettingsNamed, " more");
+  }
   options_.logger->Warning(StrCat("the checkpoint was written with other settings (", names,
                                   "): the run goes on, but not as the earlier one would have"));
 }
@@ -163,21 +165,25 @@ absl::StatusOr<TrainingSummary> Trainer::Run() {
 }
 
 absl::Status Trainer::RunUntilEnd(TrainingSummary& summary) {
-  const TrainConfig& train = options_.config->train;
-  while (position_.step < train.steps) {
+  while (position_.step < options_.config->train.steps) {
     if (stopping()) {
       summary.end = RunEnd::kStopped;
-      return absl::OkStatus();
+      break;
     }
     GANTRY_RETURN_IF_ERROR(RunOneStep(summary));
-    if (stopping()) continue;
-    const bool last = position_.step == train.steps;
-    if (validation_.has_value() && (last || Due(train.eval_every))) {
-      GANTRY_RETURN_IF_ERROR(EvaluateAndTell());
-    }
-    if (Due(train.checkpoint_every)) GANTRY_RETURN_IF_ERROR(SaveIfNew());
+    // What is due can wait when there is a hurry: Run saves at the end.
+    if (!stopping()) GANTRY_RETURN_IF_ERROR(DoWhatIsDue());
   }
   return absl::OkStatus();
+}
+
+absl::Status Trainer::DoWhatIsDue() {
+  const TrainConfig& train = options_.config->train;
+  const bool last = position_.step == train.steps;
+  if (validation_.has_value() && (last || Due(train.eval_every))) {
+    GANTRY_RETURN_IF_ERROR(EvaluateAndTell());
+  }
+  return Due(train.checkpoint_every) ? SaveIfNew() : absl::OkStatus();
 }
 
 absl::Status Trainer::RunOneStep(TrainingSummary& summary) {

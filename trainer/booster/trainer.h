@@ -83,6 +83,7 @@ class Trainer {
   };
   absl::Status RunUntilEnd(TrainingSummary& summary);
   absl::Status RunOneStep(TrainingSummary& summary);
+  absl::Status DoWhatIsDue();
   absl::StatusOr<StepOutcome> TrainStep();
   absl::StatusOr<LossSum> MicroBatches();
   absl::Status EvaluateAndTell();

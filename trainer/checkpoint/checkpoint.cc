@@ -15,13 +15,13 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/check.h"
 #include "base/dtype.h"
 #include "base/files.h"
 #include "base/hash.h"
 #include "base/ids.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "chunk/block.h"
 #include "chunk/chunk_layout.h"
 #include "gemini/parameter_store.h"
 #include "trainer/checkpoint/checkpoint_directory.h"
@@ -129,8 +129,9 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& path) {
   GANTRY_ASSIGN_OR_RETURN(const std::string directory, Resolve(path));
   const std::string manifest_path = StrCat(directory, "/", kManifestFile);
   const absl::StatusOr<std::string> text = ReadFileToString(manifest_path, kManifestBytesMax);
-  if (!text.ok())
+  if (!text.ok()) {
     return Annotate(text.status(), StrCat("cannot read checkpoint '", directory, "': "));
+  }
   absl::StatusOr<CheckpointManifest> manifest = ParseManifest(*text);
   if (!manifest.ok()) {
     return MakeStatus(manifest.status().code(), "checkpoint manifest '", manifest_path,
@@ -148,19 +149,22 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& path) {
 absl::Status Checkpoint::Verify() const {
   for (const TensorEntry& tensor : manifest_.tensors) {
     for (const StateEntry& state : tensor.states) {
-      Hasher hasher;
-      GANTRY_RETURN_IF_ERROR(ReadPieces(state_, state, SizeOf(SavedDType(state.kind, tensor.dtype)),
-                                        [&](int64_t, std::span<std::byte> bytes) {
-                                          hasher.Update(std::span<const std::byte>(bytes));
-                                          return absl::OkStatus();
-                                        }));
-      if (hasher.HexDigest() != state.checksum) {
-        return DataLoss("checkpoint '", path_, "' is damaged: the checksum of the ",
-                        Name(state.kind), " of '", tensor.name, "' does not fit", kAdvice);
-      }
+      GANTRY_RETURN_IF_ERROR(VerifyState(tensor, state));
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status Checkpoint::VerifyState(const TensorEntry& tensor, const StateEntry& state) const {
+  Hasher hasher;
+  GANTRY_RETURN_IF_ERROR(ReadPieces(state_, state, SizeOf(SavedDType(state.kind, tensor.dtype)),
+                                    [&](int64_t, std::span<std::byte> bytes) {
+                                      hasher.Update(std::span<const std::byte>(bytes));
+                                      return absl::OkStatus();
+                                    }));
+  if (hasher.HexDigest() == state.checksum) return absl::OkStatus();
+  return DataLoss("checkpoint '", path_, "' is damaged: the checksum of the ", Name(state.kind),
+                  " of '", tensor.name, "' does not fit", kAdvice);
 }
 
 absl::Status Checkpoint::CheckModel(const ParameterStore& store) const {
@@ -181,15 +185,20 @@ absl::Status Checkpoint::Restore(ParameterStore& store) const {
   GANTRY_RETURN_IF_ERROR(CheckModel(store));
   GANTRY_RETURN_IF_ERROR(Verify());
   for (const TensorEntry& tensor : manifest_.tensors) {
-    GANTRY_ASSIGN_OR_RETURN(const TensorId id, MatchTensor(store.layout(), tensor));
     for (const StateEntry& state : tensor.states) {
-      GANTRY_RETURN_IF_ERROR(ReadPieces(state_, state, SizeOf(SavedDType(state.kind, tensor.dtype)),
-                                        [&](int64_t first, std::span<std::byte> bytes) {
-                                          return WritePiece(store, id, state.kind, first, bytes);
-                                        }));
+      GANTRY_RETURN_IF_ERROR(RestoreState(tensor, state, store));
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status Checkpoint::RestoreState(const TensorEntry& tensor, const StateEntry& state,
+                                      ParameterStore& store) const {
+  GANTRY_ASSIGN_OR_RETURN(const TensorId id, MatchTensor(store.layout(), tensor));
+  return ReadPieces(state_, state, SizeOf(SavedDType(state.kind, tensor.dtype)),
+                    [&](int64_t first, std::span<std::byte> bytes) {
+                      return WritePiece(store, id, state.kind, first, bytes);
+                    });
 }
 
 }  // namespace gantry

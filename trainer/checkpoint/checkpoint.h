@@ -47,6 +47,10 @@ class Checkpoint {
   Checkpoint(std::string path, CheckpointManifest manifest, StateFileReader state)
       : path_(std::move(path)), manifest_(std::move(manifest)), state_(std::move(state)) {}
 
+  absl::Status VerifyState(const TensorEntry& tensor, const StateEntry& state) const;
+  absl::Status RestoreState(const TensorEntry& tensor, const StateEntry& state,
+                            ParameterStore& store) const;
+
   std::string path_;
   CheckpointManifest manifest_;
   StateFileReader state_;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -11,7 +12,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -19,7 +19,6 @@
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -29,6 +28,7 @@
 #include "base/random.h"
 #include "base/testing/status_matchers.h"
 #include "chunk/chunk_layout.h"
+#include "gemini/testing/memory_store.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/testing/small_store.h"
 
@@ -219,7 +219,7 @@ TEST_F(CheckpointDirectoryTest, AKilledWriterLeavesAWholeCheckpoint) {
   for (int64_t round = 0; round < kRounds; ++round) {
     SCOPED_TRACE(round);
     const int64_t delay = 1 + random.Below(30'000, static_cast<uint64_t>(round));
-    const pid_t child = fork();
+    const auto child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) SaveUntilKilled(*Open(2), *small_.store, done, delay);
     int state = 0;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,7 +13,6 @@
 #include <filesystem>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -25,7 +25,9 @@
 #include "base/testing/status_matchers.h"
 #include "chunk/block.h"
 #include "chunk/chunk_layout.h"
+#include "gemini/testing/memory_store.h"
 #include "trainer/checkpoint/checkpoint_directory.h"
+#include "trainer/checkpoint/state_file.h"
 #include "trainer/checkpoint/testing/small_store.h"
 
 namespace gantry {

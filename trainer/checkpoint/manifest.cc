@@ -1,11 +1,10 @@
 #include "trainer/checkpoint/manifest.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -15,9 +14,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/check.h"
+#include "base/dtype.h"
 #include "base/hash.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "chunk/block.h"
+#include "chunk/chunk_layout.h"
 
 namespace gantry {
 namespace {
@@ -272,7 +274,7 @@ absl::StatusOr<std::string> SerializeManifest(const CheckpointManifest& manifest
   GANTRY_CHECK(!body.empty() && body.front() == '{');
   body.erase(0, 1);
   body += '\n';
-  const std::string text = StrCat(kPrefix, ChecksumOf(body), kSeparator, body);
+  std::string text = StrCat(kPrefix, ChecksumOf(body), kSeparator, body);
   if (static_cast<int64_t>(text.size()) > kManifestBytesMax.count()) {
     return ResourceExhausted("the manifest of ", manifest.tensors.size(), " tensors has ",
                              text.size(), " bytes, more than ", kManifestBytesMax);

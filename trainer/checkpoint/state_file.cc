@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -22,8 +23,7 @@ namespace {
 
 // ENOSPC and the like, with what was wanted of the disk.
 absl::Status WriteError(int error_number, const std::string& path, int64_t offset) {
-  const absl::Status status =
-      ErrnoStatus(error_number, StrCat("write ", path, " at offset ", offset));
+  absl::Status status = ErrnoStatus(error_number, StrCat("write ", path, " at offset ", offset));
   if (status.code() != absl::StatusCode::kResourceExhausted) return status;
   return ResourceExhausted("the disk of ", path, " is full after ", offset,
                            " bytes of the checkpoint: free some space or choose another disk");

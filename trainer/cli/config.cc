@@ -37,6 +37,7 @@ const ConfigField* FindKey(const std::vector<ConfigField>& fields, std::string_v
 // The known key, or name within its section, that is nearest to `key`; empty when none is near.
 std::string NearestKey(const std::vector<ConfigField>& fields, std::string_view key) {
   std::vector<std::string> names;
+  names.reserve(2 * fields.size());
   for (const ConfigField& field : fields) names.emplace_back(field.key);
   if (key.find('.') == std::string_view::npos) {
     for (const ConfigField& field : fields) names.emplace_back(NameOf(field.key));
@@ -97,8 +98,9 @@ std::string YamlValue(const ConfigField& field) {
   std::vector<std::string> values = ValuesOf(field);
   if (std::holds_alternative<ListField>(field.target)) {
     std::string list = "[";
-    for (size_t i = 0; i < values.size(); ++i)
+    for (size_t i = 0; i < values.size(); ++i) {
       list += StrCat(i == 0 ? "" : ", ", Quoted(values[i]));
+    }
     return list + "]";
   }
   const bool text = std::holds_alternative<TextField>(field.target);
@@ -158,7 +160,7 @@ absl::Status ApplyOverride(std::string_view key, const std::optional<std::string
   } else {
     return InvalidArgument(typed, ": needs a value, ", DescribeType(**field));
   }
-  const absl::Status status = SetField(**field, values);
+  absl::Status status = SetField(**field, values);
   if (status.ok()) return status;
   return InvalidArgument(typed, ": ", FromAbsl(status.message()));
 }

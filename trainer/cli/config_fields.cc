@@ -34,8 +34,9 @@ Overloaded(Visitors...) -> Overloaded<Visitors...>;
 template <typename Number>
 std::optional<Number> ParseNumber(std::string_view text) {
   Number number{};
-  const char* const end = text.data() + text.size();
-  const auto result = std::from_chars(text.data(), end, number);
+  const std::span<const char> characters(text.begin(), text.end());
+  const char* const end = characters.data() + characters.size();
+  const auto result = std::from_chars(characters.data(), end, number);
   if (result.ec != std::errc() || result.ptr != end) return std::nullopt;
   return number;
 }
@@ -159,9 +160,10 @@ std::string DescribeType(const ConfigField& field) {
                    constexpr double kOpen = std::numeric_limits<double>::min();
                    const std::string least =
                        f.least == kOpen ? "above 0" : StrCat("of at least ", NumberText(f.least));
-                   if (f.most == std::numeric_limits<double>::max())
-                     return StrCat("a number ", least);
-                   return StrCat("a number ", least, " and at most ", NumberText(f.most));
+                   constexpr double kEndless = std::numeric_limits<double>::max();
+                   return StrCat(
+                       "a number ", least,
+                       f.most == kEndless ? "" : StrCat(" and at most ", NumberText(f.most)));
                  },
                  [](const SizeField& f) {
                    return StrCat("a size like 128MiB",

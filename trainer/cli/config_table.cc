@@ -1,14 +1,15 @@
 // The table itself; config_fields.cc holds what is done with a row.
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <span>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
 #include "placement_policy/policy.h"
+#include "trainer/booster/learning_rate.h"
 #include "trainer/booster/run_config.h"
 #include "trainer/cli/config_fields.h"
 #include "trainer/models/llama_config.h"
@@ -29,8 +30,8 @@ constexpr double kLargest = std::numeric_limits<double>::max();
 constexpr double kTiny = std::numeric_limits<double>::min();
 
 template <typename Enum>
-ChoiceField Choice(Enum& value, std::vector<std::string_view> names) {
-  return {.names = std::move(names),
+ChoiceField Choice(Enum& value, std::initializer_list<std::string_view> names) {
+  return {.names = names,
           .get = [&value] { return static_cast<size_t>(value); },
           .set = [&value](size_t index) { value = static_cast<Enum>(index); }};
 }

@@ -24,6 +24,7 @@
 #include "nvme/create_io_backend.h"
 #include "trainer/booster/learning_rate.h"
 #include "trainer/booster/run_config.h"
+#include "trainer/checkpoint/manifest.h"
 #include "trainer/cli/config_fields.h"
 #include "trainer/models/llama_config.h"
 

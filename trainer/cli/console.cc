@@ -1,10 +1,10 @@
 #include "trainer/cli/console.h"
 
+#include <stdio.h>
 #include <sys/ioctl.h>
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdio>
 #include <string>
 #include <string_view>
 
@@ -18,15 +18,15 @@ namespace {
 
 constexpr size_t kWidthUnknown = 100;
 
-size_t WidthOf(std::FILE* file) {
+size_t WidthOf(FILE* file) {
   winsize size{};
   if (ioctl(fileno(file), TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kWidthUnknown;
   return size.ws_col;
 }
 
-void Write(std::FILE* file, std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), file);
-  std::fflush(file);
+void Write(FILE* file, std::string_view text) {
+  fwrite(text.data(), 1, text.size(), file);
+  fflush(file);
 }
 
 // A message is one line.

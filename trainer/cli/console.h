@@ -5,7 +5,8 @@
 #ifndef GANTRY_TRAINER_CLI_CONSOLE_H_
 #define GANTRY_TRAINER_CLI_CONSOLE_H_
 
-#include <cstdio>
+#include <stdio.h>
+
 #include <string_view>
 
 #include "base/log.h"
@@ -17,8 +18,8 @@ class Console {
  public:
   enum class Progress { kBar, kLines };
   struct Options {
-    std::FILE* out;
-    std::FILE* err;
+    FILE* out;
+    FILE* err;
     Progress progress;
   };
   explicit Console(Options options) : options_(options) {}

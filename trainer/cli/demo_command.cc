@@ -19,7 +19,6 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/files.h"
-#include "base/log.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "gemini/engine.h"
@@ -199,8 +198,18 @@ class SpillFolder {
   std::string path_;
 };
 
-absl::Status WriteSummary(const std::string& out, const std::string& json) {
-  return WriteFileAtomically(StrCat(out, "/summary.json"), std::as_bytes(std::span(json)));
+// Writes summary.json and the report. A difference between the runs is an error.
+absl::Status Tell(const DemoRequest& request, const DemoResult& result, Console& console) {
+  const std::string json = DemoJson(result);
+  const std::string path = StrCat(request.out, "/summary.json");
+  GANTRY_RETURN_IF_ERROR(WriteFileAtomically(path, std::as_bytes(std::span(json))));
+  console.Out(request.format == OutputFormat::kJson
+                  ? json
+                  : StrCat(DemoTable(result), "wrote ", path, "\n"));
+  if (result.bitwise_equal()) return absl::OkStatus();
+  return Internal(
+      "the run under the budget differs from the resident one: this is a bug, please "
+      "report it");
 }
 
 // Nothing when it was stopped.
@@ -244,21 +253,12 @@ absl::StatusOr<std::optional<DemoResult>> RunDemo(DemoRequest& request,
 CommandResult DemoCommand(Arguments arguments, const CommandContext& context) {
   absl::StatusOr<DemoRequest> request = ParseRequest(std::move(arguments));
   if (!request.ok()) return UsageError(request.status());
-  const absl::StatusOr<std::optional<DemoResult>> result = RunDemo(*request, context);
+  absl::StatusOr<std::optional<DemoResult>> result = RunDemo(*request, context);
   if (!result.ok()) return Failure(result.status());
-  if (!result->has_value()) return {.exit_code = kExitInterrupted, .status = absl::OkStatus()};
-
-  const std::string json = DemoJson(**result);
-  const absl::Status written = WriteSummary(request->out, json);
-  if (!written.ok()) return Failure(written);
-  if (request->format == OutputFormat::kJson) {
-    context.console->Out(json);
-  } else {
-    context.console->Out(StrCat(DemoTable(**result), "wrote ", request->out, "/summary.json\n"));
-  }
-  if ((*result)->bitwise_equal()) return {};
-  return Failure(absl::InternalError(
-      "the run under the budget differs from the resident one: this is a bug, please report it"));
+  const std::optional<DemoResult> finished = *std::move(result);
+  if (!finished.has_value()) return {.exit_code = kExitInterrupted, .status = absl::OkStatus()};
+  const absl::Status told = Tell(*request, *finished, *context.console);
+  return told.ok() ? CommandResult{} : Failure(told);
 }
 
 }  // namespace gantry

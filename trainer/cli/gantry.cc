@@ -1,7 +1,7 @@
 // The program. Every error is one line, "gantry: error: what is wrong and what to do".
+#include <signal.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <cstddef>
 #include <cstdio>
 #include <new>
@@ -11,7 +11,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/log.h"
 #include "base/strings.h"
 #include "trainer/booster/stop_source.h"
 #include "trainer/cli/arguments.h"
@@ -53,7 +52,7 @@ CommandResult Dispatch(Arguments arguments, const CommandContext& context) {
 
 int Run(std::span<const char* const> words) {
   // A file-size limit is an error of the write that meets it.
-  std::signal(SIGXFSZ, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
   Console console({.out = stdout,
                    .err = stderr,
                    .progress = isatty(STDERR_FILENO) == 1 ? Console::Progress::kBar

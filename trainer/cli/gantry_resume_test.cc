@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <sstream>
@@ -11,7 +13,6 @@
 #include <vector>
 
 #include "base/random.h"
-#include "base/strings.h"
 #include "trainer/cli/testing/program.h"
 #include "trainer/cli/testing/program_folder.h"
 

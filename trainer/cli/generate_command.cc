@@ -11,7 +11,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
-#include "base/log.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "chunk/chunk_layout.h"
@@ -25,6 +24,7 @@
 #include "trainer/cli/console.h"
 #include "trainer/cli/interrupt.h"
 #include "trainer/models/llama.h"
+#include "trainer/models/llama_config.h"
 
 namespace gantry {
 namespace {

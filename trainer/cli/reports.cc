@@ -1,6 +1,7 @@
 #include "trainer/cli/reports.h"
 
 #include <fcntl.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 #include <array>

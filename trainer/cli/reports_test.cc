@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <stdio.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <limits>
 #include <memory>
@@ -11,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/files.h"
 #include "base/testing/status_matchers.h"
 #include "gemini/parameter_store.h"

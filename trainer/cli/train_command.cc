@@ -1,5 +1,6 @@
 #include "trainer/cli/train_command.h"
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "base/trace_sink.h"
@@ -104,7 +106,7 @@ std::string SummaryJson(const TrainingSummary& summary) {
 }
 
 std::string SummaryText(const TrainingSummary& summary) {
-  if (!summary.loss_first.has_value()) {
+  if (!summary.loss_first.has_value() || !summary.loss_last.has_value()) {
     return StrCat("nothing to do: ", summary.step,
                   " steps are done; a larger train.steps goes on\n");
   }

@@ -7,9 +7,9 @@
 #include <yaml-cpp/mark.h>
 #include <yaml-cpp/parser.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <set>
 #include <sstream>
 #include <string>
@@ -19,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
 
 namespace gantry {
@@ -164,8 +165,7 @@ absl::StatusOr<std::vector<YamlEntry>> ReadYamlEntries(std::string_view text,
   if (text.find('\0') != std::string_view::npos) {
     return InvalidArgument(name, ": is no text: it holds a zero byte");
   }
-  const absl::Status nesting = CheckNesting(text, name);
-  if (!nesting.ok()) return nesting;
+  GANTRY_RETURN_IF_ERROR(CheckNesting(text, name));
   EntryCollector collector(name);
   try {
     std::istringstream stream{std::string(text)};

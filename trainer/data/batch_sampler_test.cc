@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <set>
 #include <span>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "base/testing/status_matchers.h"
 
 namespace gantry {

@@ -1,6 +1,5 @@
 #include "trainer/booster/testing/tiny_run.h"
 
-#include <cstddef>
 #include <span>
 #include <string>
 #include <utility>
@@ -8,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/check.h"
+#include "base/dtype.h"
 #include "base/files.h"
 #include "base/parallel_for.h"
 #include "base/strings.h"
@@ -15,6 +15,7 @@
 #include "kernels/matmul.h"
 #include "trainer/autograd/execution_context.h"
 #include "trainer/booster/learning_rate.h"
+#include "trainer/booster/metrics.h"
 #include "trainer/booster/run_config.h"
 
 namespace gantry {

@@ -29,6 +29,21 @@ DType DTypeOfKind(const TensorSpec& spec, StateKind kind) {
   return kind == StateKind::kParameter ? spec.dtype : DType::kF32;
 }
 
+// `count` numbers in f32 or bf16.
+std::vector<std::byte> RandomElements(const Random& random, int64_t count, DType dtype,
+                                      uint64_t& index) {
+  const auto element_bytes = static_cast<size_t>(SizeOf(dtype));
+  std::vector<std::byte> bytes(static_cast<size_t>(count) * element_bytes);
+  for (size_t at = 0; at < bytes.size(); at += element_bytes) {
+    const auto value = static_cast<float>(random.Normal(index++));
+    const uint16_t rounded = FloatToBF16Bits(value);
+    const void* const from = dtype == DType::kF32 ? static_cast<const void*>(&value)
+                                                  : static_cast<const void*>(&rounded);
+    std::memcpy(bytes.data() + at, from, element_bytes);
+  }
+  return bytes;
+}
+
 }  // namespace
 
 std::vector<TensorSpec> SmallModel() {
@@ -70,16 +85,9 @@ void FillStates(MemoryStore& store, uint64_t seed) {
     for (const StateKind kind : KindsOf(spec)) {
       // The parameter of a trainable tensor follows from its master.
       if (kind == StateKind::kParameter && spec.trainability == Trainability::kTrainable) continue;
-      for (int64_t e = 0; e < store.layout().placement(id).elements; ++e) {
-        const auto value = static_cast<float>(random.Normal(index++));
-        const uint16_t rounded = FloatToBF16Bits(value);
-        std::byte bytes[sizeof value];
-        std::memcpy(bytes, &value, sizeof value);
-        if (DTypeOfKind(spec, kind) == DType::kBF16) std::memcpy(bytes, &rounded, sizeof rounded);
-        GANTRY_CHECK_OK(store.WriteState(
-            kind, id, e,
-            std::span(bytes).first(static_cast<size_t>(SizeOf(DTypeOfKind(spec, kind))))));
-      }
+      const std::vector<std::byte> bytes = RandomElements(
+          random, store.layout().placement(id).elements, DTypeOfKind(spec, kind), index);
+      GANTRY_CHECK_OK(store.WriteState(kind, id, 0, bytes));
     }
   }
 }

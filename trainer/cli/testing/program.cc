@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/types.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -73,8 +74,9 @@ bool DropFilePrivileges() {
   if (chdir(options.folder.c_str()) != 0) _exit(126);
   if (dup2(out, STDOUT_FILENO) < 0 || dup2(err, STDERR_FILENO) < 0) _exit(126);
   std::vector<char*> words = {const_cast<char*>(path.c_str())};
-  for (const std::string& word : options.arguments)
+  for (const std::string& word : options.arguments) {
     words.push_back(const_cast<char*>(word.c_str()));
+  }
   words.push_back(nullptr);
   execv(path.c_str(), words.data());
   _exit(127);
@@ -124,7 +126,7 @@ std::optional<std::string> Program::WaitForLine(const std::string& text) {
   while (true) {
     for (size_t end = err_text_.find('\n', seen_); end != std::string::npos;
          end = err_text_.find('\n', seen_)) {
-      const std::string line = err_text_.substr(seen_, end - seen_);
+      std::string line = err_text_.substr(seen_, end - seen_);
       seen_ = end + 1;
       if (line.find(text) != std::string::npos) return line;
     }
