@@ -280,6 +280,9 @@ TEST(Gantry, DamagedCheckpointsAreRefused) {
 
 // A file-size limit stands in for full disks: of spill files, of checkpoints, of logs.
 TEST(Gantry, FullDisksAreToldAndLeaveNothing) {
+#ifdef GANTRY_TSAN
+  GTEST_SKIP() << "ThreadSanitizer itself needs large files";
+#endif
   const ProgramFolder folder("full");
   ASSERT_EQ(RunProgram(folder.Train({"--checkpoint_dir=c", "--steps=3"})).exit_code, 0);
   const auto before = Contents(folder.path());

@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -63,6 +64,18 @@ bool DropFilePrivileges() {
                             prctl(PR_CAPBSET_DROP, CAP_DAC_READ_SEARCH) == 0);
 }
 
+// Bazel's ThreadSanitizer options name a file relative to where this test runs, not the program.
+void MakeSanitizerPathsAbsolute() {
+  const char* const options = std::getenv("TSAN_OPTIONS");
+  if (options == nullptr) return;
+  constexpr std::string_view kKey = "suppressions=";
+  std::string text = options;
+  const size_t at = text.find(kKey);
+  if (at == std::string::npos || text[at + kKey.size()] == '/') return;
+  text.insert(at + kKey.size(), std::filesystem::current_path().string() + "/");
+  GANTRY_CHECK_EQ(setenv("TSAN_OPTIONS", text.c_str(), 1), 0);
+}
+
 [[noreturn]] void ExecChild(const ProgramOptions& options, const std::string& path, int out,
                             int err) {
   if (options.file_bytes_max > 0) {
@@ -95,6 +108,7 @@ bool CanDropFilePrivileges() {
 
 Program::Program(const ProgramOptions& options) {
   const std::string path = ProgramPath();
+  MakeSanitizerPathsAbsolute();
   Channel out = MakePipe();
   Channel err = options.error_output == ErrorOutput::kTerminal ? MakeTerminal() : MakePipe();
   pid_ = fork();
