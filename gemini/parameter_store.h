@@ -21,6 +21,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -70,11 +71,18 @@ class [[nodiscard]] Lease {
   static constexpr int kTensorsMax = 8;
 
   Lease() = default;
-  Lease(Lease&& other) noexcept : Lease(other) { other.store_ = nullptr; }
+  Lease(Lease&& other) noexcept
+      : store_(std::exchange(other.store_, nullptr)),
+        count_(other.count_),
+        phase_(other.phase_),
+        tensors_(other.tensors_) {}
   Lease& operator=(Lease&& other) noexcept {
+    if (this == &other) return *this;
     Release();
-    *this = static_cast<const Lease&>(other);
-    other.store_ = nullptr;
+    store_ = std::exchange(other.store_, nullptr);
+    count_ = other.count_;
+    phase_ = other.phase_;
+    tensors_ = other.tensors_;
     return *this;
   }
   ~Lease() { Release(); }
@@ -89,8 +97,6 @@ class [[nodiscard]] Lease {
 
  private:
   friend class LeaseAccess;
-  Lease(const Lease&) = default;
-  Lease& operator=(const Lease&) = default;
 
   struct Entry {
     LeasedTensor tensor{TensorId(-1), nullptr,     nullptr, GradientContent::kEmpty,
