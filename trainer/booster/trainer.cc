@@ -144,9 +144,10 @@ void Trainer::WarnOfOtherSettings(const RunSettings& saved) const {
                                   "): the run goes on, but not as the earlier one would have"));
 }
 
-absl::StatusOr<TrainingSummary> Trainer::Run() {
-  TrainingSummary summary;
-  summary.first_step = first_step_;
+void Trainer::Start() {
+  if (started_) return;
+  started_ = true;
+  summary_.first_step = first_step_;
   if (options_.engine != nullptr) options_.engine->ResetStatistics();
   if (options_.observer != nullptr) {
     options_.observer->OnStart({.parameters = ElementsOf(*model_),
@@ -155,23 +156,35 @@ absl::StatusOr<TrainingSummary> Trainer::Run() {
                                 .tokens_per_step = TokensPerStep(options_.config->data),
                                 .resumed_from = first_step_ > 0 ? checkpoint_ : ""});
   }
-  GANTRY_RETURN_IF_ERROR(RunUntilEnd(summary));
-  GANTRY_RETURN_IF_ERROR(SaveIfNew());
-  GANTRY_ASSIGN_OR_RETURN(summary.parameter_hash, HashParameters(*options_.context.store));
-  summary.step = position_.step;
-  summary.checkpoint = checkpoint_;
-  if (options_.engine != nullptr) summary.engine = options_.engine->statistics();
-  return summary;
 }
 
-absl::Status Trainer::RunUntilEnd(TrainingSummary& summary) {
-  while (position_.step < options_.config->train.steps) {
+absl::StatusOr<TrainingSummary> Trainer::Run() {
+  GANTRY_RETURN_IF_ERROR(RunSteps(options_.config->train.steps - position_.step, Settle::kNever));
+  return Finish();
+}
+
+absl::Status Trainer::Advance(int64_t steps) { return RunSteps(steps, Settle::kAfterLast); }
+
+absl::StatusOr<TrainingSummary> Trainer::Finish() {
+  Start();
+  GANTRY_RETURN_IF_ERROR(SaveIfNew());
+  GANTRY_ASSIGN_OR_RETURN(summary_.parameter_hash, HashParameters(*options_.context.store));
+  summary_.step = position_.step;
+  summary_.checkpoint = checkpoint_;
+  if (options_.engine != nullptr) summary_.engine = options_.engine->statistics();
+  return summary_;
+}
+
+absl::Status Trainer::RunSteps(int64_t steps, Settle settle) {
+  Start();
+  for (int64_t i = 0; i < steps && position_.step < options_.config->train.steps; ++i) {
     if (stopping()) {
-      summary.end = RunEnd::kStopped;
+      summary_.end = RunEnd::kStopped;
       break;
     }
-    GANTRY_RETURN_IF_ERROR(RunOneStep(summary));
-    // What is due can wait when there is a hurry: Run saves at the end.
+    const bool last = i + 1 == steps || position_.step + 1 == options_.config->train.steps;
+    GANTRY_RETURN_IF_ERROR(RunOneStep(last ? settle : Settle::kNever));
+    // What is due can wait when there is a hurry: Finish saves.
     if (!stopping()) GANTRY_RETURN_IF_ERROR(DoWhatIsDue());
   }
   return absl::OkStatus();
@@ -186,11 +199,14 @@ absl::Status Trainer::DoWhatIsDue() {
   return Due(train.checkpoint_every) ? SaveIfNew() : absl::OkStatus();
 }
 
-absl::Status Trainer::RunOneStep(TrainingSummary& summary) {
+absl::Status Trainer::RunOneStep(Settle settle) {
   const double learning_rate = Hyperparameters().learning_rate;
   const Nanoseconds stall_before = StallSoFar();
   const Nanoseconds begin = options_.clock->Now();
   GANTRY_ASSIGN_OR_RETURN(const StepOutcome outcome, TrainStep());
+  if (settle == Settle::kAfterLast && options_.engine != nullptr) {
+    GANTRY_RETURN_IF_ERROR(options_.engine->Drain());
+  }
   position_.step += 1;
   position_.sequences += options_.config->data.batch_size * options_.config->data.accumulation;
 
@@ -204,12 +220,12 @@ absl::Status Trainer::RunOneStep(TrainingSummary& summary) {
                       .duration = options_.clock->Now() - begin,
                       .stall = StallSoFar() - stall_before};
   if (options_.engine != nullptr) metrics.tier_bytes = TierBytes(options_.engine->statistics());
-  if (!summary.loss_first.has_value()) summary.loss_first = metrics.loss;
-  summary.loss_last = metrics.loss;
-  summary.tokens += metrics.tokens;
-  summary.duration += metrics.duration;
-  summary.stall += metrics.stall;
-  if (metrics.outcome == StepResult::Outcome::kSkippedNonFinite) ++summary.skipped_steps;
+  if (!summary_.loss_first.has_value()) summary_.loss_first = metrics.loss;
+  summary_.loss_last = metrics.loss;
+  summary_.tokens += metrics.tokens;
+  summary_.duration += metrics.duration;
+  summary_.stall += metrics.stall;
+  if (metrics.outcome == StepResult::Outcome::kSkippedNonFinite) ++summary_.skipped_steps;
   if (options_.observer != nullptr) options_.observer->OnStep(metrics);
   return absl::OkStatus();
 }

@@ -61,6 +61,14 @@ class Trainer {
   // the checkpoints written before stay.
   absl::StatusOr<TrainingSummary> Run();
 
+  // Run in pieces, so that two runs can be timed in turns: trains up to `steps` more steps (fewer
+  // at the end, or when a stop was requested), then waits for their updates within the last step's
+  // time.
+  absl::Status Advance(int64_t steps);
+  // The end of Run: saves and hashes. REQUIRES: all steps are done, or a stop was requested.
+  absl::StatusOr<TrainingSummary> Finish();
+  bool finished() const { return position_.step == options_.config->train.steps; }
+
   // Continues a text with the model as it is now. Errors: as GenerateText.
   absl::StatusOr<std::string> Sample(std::string_view prompt, int64_t tokens);
 
@@ -81,8 +89,11 @@ class Trainer {
     double loss;
     StepResult result;
   };
-  absl::Status RunUntilEnd(TrainingSummary& summary);
-  absl::Status RunOneStep(TrainingSummary& summary);
+  // Whether a step's time includes the updates that it leaves behind.
+  enum class Settle { kNever, kAfterLast };
+  void Start();
+  absl::Status RunSteps(int64_t steps, Settle settle);
+  absl::Status RunOneStep(Settle settle);
   absl::Status DoWhatIsDue();
   absl::StatusOr<StepOutcome> TrainStep();
   absl::StatusOr<LossSum> MicroBatches();
@@ -99,6 +110,8 @@ class Trainer {
   std::optional<BatchSampler> validation_;
   std::unique_ptr<CheckpointDirectory> checkpoints_;  // null: nothing is saved
   std::unique_ptr<LlamaModel> model_;
+  TrainingSummary summary_;
+  bool started_ = false;
   RunPosition position_;
   int64_t first_step_ = 0;
   int64_t saved_step_ = 0;  // no need to save this one

@@ -89,7 +89,12 @@ class TrainerTest : public ::testing::Test {
   absl::StatusOr<Outcome> RunOver(Trainer::Options options) {
     GANTRY_ASSIGN_OR_RETURN(auto trainer, Trainer::Create(std::move(options)));
     Outcome outcome;
-    GANTRY_ASSIGN_OR_RETURN(outcome.summary, trainer->Run());
+    if (steps_per_turn_ == 0) {
+      GANTRY_ASSIGN_OR_RETURN(outcome.summary, trainer->Run());
+    } else {
+      while (!trainer->finished()) GANTRY_RETURN_IF_ERROR(trainer->Advance(steps_per_turn_));
+      GANTRY_ASSIGN_OR_RETURN(outcome.summary, trainer->Finish());
+    }
     outcome.losses = observer_.losses();
     if (!stop_->requested()) {
       GANTRY_ASSIGN_OR_RETURN(outcome.sample, trainer->Sample("line", 8));
@@ -103,6 +108,7 @@ class TrainerTest : public ::testing::Test {
   RecordingObserver observer_;
   std::function<void(const StepMetrics&)> on_step_;
   std::vector<std::string> messages_;
+  int64_t steps_per_turn_ = 0;  // 0: all in one Run
   RunSettings settings_ = {{"model.layers", "2"}};
 };
 
@@ -119,6 +125,20 @@ TEST_F(TrainerTest, LearnsARepetitiveText) {
   EXPECT_GT(outcome->summary.tokens_per_second(), 0.0);
   EXPECT_EQ(outcome->summary.end, RunEnd::kFinished);
   EXPECT_EQ(outcome->sample.size(), 8u);
+}
+
+TEST_F(TrainerTest, InPiecesItIsTheSameRun) {
+  config_.train.steps = 7;
+  const auto whole = Run(config_);
+  ASSERT_THAT(whole, IsOk());
+  steps_per_turn_ = 3;
+  const auto pieces = Run(config_);
+  ASSERT_THAT(pieces, IsOk());
+  EXPECT_EQ(pieces->losses, whole->losses);
+  EXPECT_EQ(pieces->summary.parameter_hash, whole->summary.parameter_hash);
+  EXPECT_EQ(pieces->summary.step, 7);
+  EXPECT_EQ(pieces->summary.tokens, whole->summary.tokens);
+  EXPECT_EQ(observer_.starts.size(), 1u);
 }
 
 TEST_F(TrainerTest, ToldWhatHappens) {

@@ -126,61 +126,80 @@ class LossRecorder final : public TrainingObserver {
   Nanoseconds duration_ = 0;
 };
 
-struct RunRequest {
-  const RunConfig* config;
-  const ByteCorpus* corpus;
-  std::string label;
-  int64_t sample_bytes;  // 0: no text
-};
-
 struct RunOutcome {
   DemoRun run;
   int64_t parameters;
   std::string sample;
-  RunEnd end;
 };
 
-absl::StatusOr<RunOutcome> RunOnce(const RunRequest& request, const CommandContext& context) {
-  const RunConfig& config = *request.config;
-  ConsoleLogger logger(context.console);
-  MonotonicClock clock;
-  GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<GeminiPlugin> plugin,
-                          GeminiPlugin::Create({.memory = &config.memory,
-                                                .threads = ThreadsOf(config.train),
-                                                .compute_dtype = config.model.parameter_dtype,
-                                                .gradient_dtype = GradientDTypeOf(config),
-                                                .clock = &clock,
-                                                .logger = &logger}));
-  ProgressReporter progress(
-      {.console = context.console, .log_every = config.train.log_every, .label = request.label});
-  LossRecorder recorder;
-  ObserverList observers({&progress, &recorder});
-  GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
-                          Trainer::Create({.config = &config,
-                                           .corpus = request.corpus,
-                                           .context = plugin->context(),
-                                           .engine = &plugin->engine(),
-                                           .clock = &clock,
-                                           .logger = &logger,
-                                           .stop = context.stop,
-                                           .observer = &observers,
-                                           .settings = {}}));
-  GANTRY_ASSIGN_OR_RETURN(const TrainingSummary summary, trainer->Run());
-  RunOutcome outcome{.run = {.losses = recorder.losses(),
-                             .parameter_hash = summary.parameter_hash,
-                             .tokens_per_second = recorder.tokens_per_second(),
-                             .stall_seconds = static_cast<double>(summary.stall) * 1e-9,
-                             .statistics = plugin->engine().statistics(),
-                             .budget = plugin->engine().budget_report()},
-                     .parameters = recorder.parameters(),
-                     .sample = {},
-                     .end = summary.end};
-  if (request.sample_bytes > 0 && summary.end == RunEnd::kFinished) {
-    GANTRY_ASSIGN_OR_RETURN(const std::string text, trainer->Sample(kPrompt, request.sample_bytes));
-    outcome.sample = StrCat(kPrompt, text);
+// One of the two runs, ready to train in pieces.
+class TurnedRun {
+ public:
+  struct Options {
+    const RunConfig* config;   // outlives the run
+    const ByteCorpus* corpus;  // likewise
+    std::string label;
+  };
+  static absl::StatusOr<std::unique_ptr<TurnedRun>> Create(const Options& options,
+                                                           const CommandContext& context) {
+    auto run = std::unique_ptr<TurnedRun>(new TurnedRun(options, context));
+    const RunConfig& config = *options.config;
+    GANTRY_ASSIGN_OR_RETURN(run->plugin_,
+                            GeminiPlugin::Create({.memory = &config.memory,
+                                                  .threads = ThreadsOf(config.train),
+                                                  .compute_dtype = config.model.parameter_dtype,
+                                                  .gradient_dtype = GradientDTypeOf(config),
+                                                  .clock = &run->clock_,
+                                                  .logger = &run->logger_}));
+    GANTRY_ASSIGN_OR_RETURN(run->trainer_, Trainer::Create({.config = &config,
+                                                            .corpus = options.corpus,
+                                                            .context = run->plugin_->context(),
+                                                            .engine = &run->plugin_->engine(),
+                                                            .clock = &run->clock_,
+                                                            .logger = &run->logger_,
+                                                            .stop = context.stop,
+                                                            .observer = &run->observers_,
+                                                            .settings = {}}));
+    return run;
   }
-  return outcome;
-}
+
+  Trainer& trainer() { return *trainer_; }
+  BudgetReport budget() { return plugin_->engine().budget_report(); }
+
+  // REQUIRES: the trainer is finished. `sample_bytes`: 0 for no text.
+  absl::StatusOr<RunOutcome> Finish(int64_t sample_bytes) {
+    GANTRY_ASSIGN_OR_RETURN(const TrainingSummary summary, trainer_->Finish());
+    RunOutcome outcome{.run = {.losses = recorder_.losses(),
+                               .parameter_hash = summary.parameter_hash,
+                               .tokens_per_second = recorder_.tokens_per_second(),
+                               .stall_seconds = static_cast<double>(summary.stall) * 1e-9,
+                               .statistics = plugin_->engine().statistics(),
+                               .budget = plugin_->engine().budget_report()},
+                       .parameters = recorder_.parameters(),
+                       .sample = {}};
+    if (sample_bytes > 0) {
+      GANTRY_ASSIGN_OR_RETURN(const std::string text, trainer_->Sample(kPrompt, sample_bytes));
+      outcome.sample = StrCat(kPrompt, text);
+    }
+    return outcome;
+  }
+
+ private:
+  TurnedRun(const Options& options, const CommandContext& context)
+      : logger_(context.console),
+        progress_({.console = context.console,
+                   .log_every = options.config->train.log_every,
+                   .label = options.label}),
+        observers_({&progress_, &recorder_}) {}
+
+  MonotonicClock clock_;
+  ConsoleLogger logger_;
+  ProgressReporter progress_;
+  LossRecorder recorder_;
+  ObserverList observers_;
+  std::unique_ptr<GeminiPlugin> plugin_;
+  std::unique_ptr<Trainer> trainer_;
+};
 
 // The folder for spill files where none is named; goes with the object when it is empty.
 class SpillFolder {
@@ -226,22 +245,27 @@ absl::StatusOr<std::optional<DemoResult>> RunDemo(DemoRequest& request,
     GANTRY_RETURN_IF_ERROR(spill.Create(config.memory.spill_dir));
   }
 
-  GANTRY_ASSIGN_OR_RETURN(RunOutcome budgeted,
-                          RunOnce({.config = &config,
-                                   .corpus = &corpus,
-                                   .label = "under the budget: ",
-                                   .sample_bytes = request.settings.sample_bytes},
-                                  context));
-  if (budgeted.end == RunEnd::kStopped) return std::optional<DemoResult>();
+  GANTRY_ASSIGN_OR_RETURN(
+      const std::unique_ptr<TurnedRun> budgeted_run,
+      TurnedRun::Create({.config = &config, .corpus = &corpus, .label = "under the budget: "},
+                        context));
   RunConfig resident_config = config;
-  resident_config.memory = ResidentMemory(config.memory, budgeted.run.budget.model_state,
-                                          budgeted.run.budget.activations_max);
-  GANTRY_ASSIGN_OR_RETURN(RunOutcome resident, RunOnce({.config = &resident_config,
-                                                        .corpus = &corpus,
-                                                        .label = "all resident: ",
-                                                        .sample_bytes = 0},
-                                                       context));
-  if (resident.end == RunEnd::kStopped) return std::optional<DemoResult>();
+  const BudgetReport budget = budgeted_run->budget();
+  resident_config.memory =
+      ResidentMemory(config.memory, budget.model_state, budget.activations_max);
+  GANTRY_ASSIGN_OR_RETURN(
+      const std::unique_ptr<TurnedRun> resident_run,
+      TurnedRun::Create({.config = &resident_config, .corpus = &corpus, .label = "all resident: "},
+                        context));
+  // In turns, so that whatever else the machine does meets both alike.
+  while (!budgeted_run->trainer().finished() || !resident_run->trainer().finished()) {
+    for (TurnedRun* run : {budgeted_run.get(), resident_run.get()}) {
+      GANTRY_RETURN_IF_ERROR(run->trainer().Advance(request.settings.steps_per_turn));
+    }
+    if (context.stop != nullptr && context.stop->requested()) return std::optional<DemoResult>();
+  }
+  GANTRY_ASSIGN_OR_RETURN(RunOutcome budgeted, budgeted_run->Finish(request.settings.sample_bytes));
+  GANTRY_ASSIGN_OR_RETURN(RunOutcome resident, resident_run->Finish(0));
   return std::optional(DemoResult{.parameters = budgeted.parameters,
                                   .budgeted = std::move(budgeted.run),
                                   .resident = std::move(resident.run),

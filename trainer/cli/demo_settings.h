@@ -12,8 +12,9 @@ namespace gantry {
 enum class DemoLength { kFull, kQuick };
 
 struct DemoSettings {
-  RunConfig config;      // of the run under a budget, but for files and folders
-  int64_t sample_bytes;  // of text generated at the end
+  RunConfig config;        // of the run under a budget, but for files and folders
+  int64_t sample_bytes;    // of text generated at the end
+  int64_t steps_per_turn;  // the two runs take turns
 
   static DemoSettings Make(DemoLength length);
 };
