@@ -13,7 +13,7 @@ namespace gantry {
 DemoSettings DemoSettings::Make(DemoLength length) {
   const bool quick = length == DemoLength::kQuick;
   DemoSettings settings{
-      .config = {}, .sample_bytes = quick ? 60 : 200, .steps_per_turn = quick ? 1 : 4};
+      .config = {}, .sample_bytes = quick ? 60 : 200, .steps_per_turn = quick ? 3 : 4};
   RunConfig& config = settings.config;
   // 100.9 million parameters: 16 bytes of training state each are over 1.5 GiB.
   config.model = {.layers = 14,
