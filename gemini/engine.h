@@ -14,7 +14,8 @@
 //
 // Threads: the compute thread calls; a mover thread takes completions and starts transfers; an
 // update thread runs optimizer updates; lanes and I/O have their own. One mutex guards the tables;
-// it is never held while bytes move (except to zero a block that was never written).
+// no transfer and no update runs under it; zeroing (blocks that were never written, padding of
+// gradients) and the copies of ReadState and WriteState do.
 // Lock order: engine, then arena, then pool and transfer engine.
 //
 // After an error of the background work (a failed read, say) every later call returns it.

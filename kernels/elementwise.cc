@@ -1,9 +1,7 @@
 #include "kernels/elementwise.h"
 
-#include <atomic>
 #include <cstdint>
 #include <cstring>
-#include <span>
 
 #include "base/check.h"
 #include "base/dtype.h"
@@ -61,55 +59,6 @@ void AxpySegment(const AxpyArgs& args) {
   });
 }
 
-typedef double DoubleRegister __attribute__((vector_size(kRegisterBytes)));
-typedef float HalfFloatRegister __attribute__((vector_size(kRegisterBytes / 2)));
-
-// Sixteen running sums, one per lane of the float vectors.
-struct DoubleSums {
-  DoubleRegister r[2 * kRegisters];
-};
-
-HWY_INLINE void AddSquares(const V16& values, DoubleSums& sums) {
-  float lanes[16];
-  Store(values, lanes);
-  GANTRY_UNROLL
-  for (int i = 0; i < 2 * kRegisters; ++i) {
-    HalfFloatRegister half;
-    std::memcpy(&half, lanes + i * (kLanes / 2), sizeof(half));
-    const DoubleRegister wide = __builtin_convertvector(half, DoubleRegister);
-    sums.r[i] = sums.r[i] + wide * wide;
-  }
-}
-
-double SumSquaresOfSegment(const ConstVectorView& values) {
-  DoubleSums sums = {};
-  WithElementType(values.dtype, [&]<typename T>(T*) {
-    DoubleSums local = {};
-    for (int64_t i = 0; i < values.size; i += 16) {
-      AddSquares(LoadFirst(values.As<T>() + i, values.size - i), local);
-    }
-    sums = local;
-  });
-  double lanes[16];
-  std::memcpy(lanes, &sums, sizeof(lanes));
-  for (int width = 8; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
-  }
-  return lanes[0];
-}
-
-// x - x is 0 for finite x and NaN otherwise; NaN spreads through the sum.
-bool SegmentIsFinite(const ConstVectorView& values) {
-  float sum = 0;
-  WithElementType(values.dtype, [&]<typename T>(T*) {
-    sum = SumChunks(values.size, [&](int64_t i, int64_t count) {
-      const V16 x = LoadFirst(values.As<T>() + i, count);
-      return x - x;
-    });
-  });
-  return sum == 0;
-}
-
 }  // namespace HWY_NAMESPACE
 }  // namespace gantry
 HWY_AFTER_NAMESPACE();
@@ -120,8 +69,6 @@ namespace gantry {
 HWY_EXPORT(AddSegment);
 HWY_EXPORT(ScaleSegment);
 HWY_EXPORT(AxpySegment);
-HWY_EXPORT(SumSquaresOfSegment);
-HWY_EXPORT(SegmentIsFinite);
 
 namespace {
 
@@ -179,24 +126,6 @@ void Axpy(const KernelContext& context, const AxpyArgs& args) {
         .alpha = args.alpha, .x = args.x.Part(begin, count), .y = args.y.Part(begin, count)};
     HWY_DYNAMIC_DISPATCH(AxpySegment)(segment);
   });
-}
-
-void SumSquares(const KernelContext& context, ConstVectorView values, std::span<double> partials) {
-  GANTRY_CHECK_EQ(static_cast<int64_t>(partials.size()), SegmentCount(values.size));
-  ForSegments(context, values.size, [&](int64_t begin, int64_t count) {
-    partials[static_cast<size_t>(begin / kSegmentElements)] =
-        HWY_DYNAMIC_DISPATCH(SumSquaresOfSegment)(values.Part(begin, count));
-  });
-}
-
-bool AllFinite(const KernelContext& context, ConstVectorView values) {
-  std::atomic<bool> finite = true;
-  ForSegments(context, values.size, [&](int64_t begin, int64_t count) {
-    if (!HWY_DYNAMIC_DISPATCH(SegmentIsFinite)(values.Part(begin, count))) {
-      finite.store(false, std::memory_order_relaxed);
-    }
-  });
-  return finite.load(std::memory_order_relaxed);
 }
 
 }  // namespace gantry

@@ -1,4 +1,4 @@
-// Element-by-element operations and full reductions on vectors (Flat() makes one of a contiguous
+// Element-by-element operations on vectors (Flat() makes one of a contiguous
 // matrix). Element types f32 and bf16, arithmetic in float, one rounding per stored element.
 // Parallel over segments of kSegmentElements; bits do not depend on threads or instruction set.
 // Thread-safe on disjoint outputs; no allocation. Outputs may be the same memory as inputs of the
@@ -7,14 +7,13 @@
 #define GANTRY_KERNELS_ELEMENTWISE_H_
 
 #include <cstdint>
-#include <span>
 
 #include "kernels/kernel_context.h"
 #include "kernels/views.h"
 
 namespace gantry {
 
-// The fixed unit of work and of partial sums.
+// The fixed unit of work.
 inline constexpr int64_t kSegmentElements = 16384;
 
 // sum[i] = a[i] + b[i]. REQUIRES: equal sizes; types may differ.
@@ -45,17 +44,6 @@ struct AxpyArgs {
   VectorView y;
 };
 void Axpy(const KernelContext& context, const AxpyArgs& args);
-
-// partials[s] = sum of squares of segment s (elements s * kSegmentElements and on; the last may be
-// shorter), in double: squares are exact and cannot overflow. Infinities and NaN show in the
-// partial. REQUIRES: partials has SegmentCount(values.size) elements.
-constexpr int64_t SegmentCount(int64_t size) {
-  return (size + kSegmentElements - 1) / kSegmentElements;
-}
-void SumSquares(const KernelContext& context, ConstVectorView values, std::span<double> partials);
-
-// True when no element is infinite or NaN.
-bool AllFinite(const KernelContext& context, ConstVectorView values);
 
 }  // namespace gantry
 

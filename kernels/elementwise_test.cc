@@ -3,10 +3,8 @@
 #include "kernels/elementwise.h"
 
 #include <bit>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <vector>
 
@@ -119,55 +117,6 @@ TEST(ElementwiseTest, ScaleAxpyAndZero) {
   }
 }
 
-TEST(ElementwiseTest, SumSquaresPerSegment) {
-  const TestContext context(2);
-  for (const int64_t size : kSizes) {
-    for (const DType dtype : testing::StoredTypes()) {
-      TestMatrix x = RandomVector(dtype, size, 1);
-      const reference::Matrix values = x.values();
-      std::vector<double> expected(static_cast<size_t>(SegmentCount(size)));
-      for (int64_t i = 0; i < size; ++i) {
-        expected[static_cast<size_t>(i / kSegmentElements)] += values(0, i) * values(0, i);
-      }
-      std::vector<double> partials(expected.size(), -1.0);
-      SumSquares(context.context(), x.vector(), partials);
-      for (size_t i = 0; i < expected.size(); ++i) {
-        ASSERT_NEAR(partials[i], expected[i], 1e-12 * expected[i]) << "segment " << i;
-      }
-    }
-  }
-}
-
-TEST(ElementwiseTest, SumSquaresDoesNotOverflowAndShowsNaN) {
-  const TestContext context(1);
-  std::vector<float> values = {1e30f, 2e30f};
-  std::vector<double> partials(1);
-  SumSquares(context.context(), ViewOf(std::span(values)), partials);
-  EXPECT_NEAR(partials[0], 5e60, 1e54);
-  values[1] = std::numeric_limits<float>::quiet_NaN();
-  SumSquares(context.context(), ViewOf(std::span(values)), partials);
-  EXPECT_TRUE(std::isnan(partials[0]));
-}
-
-TEST(ElementwiseTest, AllFiniteFindsOneBadElementAnywhere) {
-  const TestContext context(2);
-  for (const float bad :
-       {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
-        std::numeric_limits<float>::quiet_NaN()}) {
-    for (const size_t at : {size_t{0}, size_t{15}, size_t{16}, size_t{16383}, size_t{20000}}) {
-      std::vector<float> values(20001, std::numeric_limits<float>::max());
-      EXPECT_TRUE(AllFinite(context.context(), ViewOf(std::span(values))));
-      values[at] = bad;
-      EXPECT_FALSE(AllFinite(context.context(), ViewOf(std::span(values)))) << at;
-      std::vector<BFloat16> halves(20001, BFloat16(1.0f));
-      EXPECT_TRUE(AllFinite(context.context(), ViewOf(std::span(halves))));
-      halves[at] = BFloat16(bad);
-      EXPECT_FALSE(AllFinite(context.context(), ViewOf(std::span(halves)))) << at;
-    }
-  }
-  EXPECT_TRUE(AllFinite(context.context(), ViewOf(std::span<float>())));
-}
-
 TEST(ElementwiseTest, AddFromFloatRoundsTheSumOnce) {
   std::vector<float> from = {0.00390625f, 1.0f, -2.5f};
   std::vector<BFloat16> to = {BFloat16(1.0f), BFloat16(3.0f), BFloat16(0.5f)};
@@ -185,13 +134,9 @@ TEST(ElementwiseTest, BitsDoNotDependOnThreadsOrTarget) {
       Axpy(context, {.alpha = 0.1f, .x = x.vector(), .y = y.vector()});
       Add(context, {.a = x.vector(), .b = y.vector(), .sum = x.vector()});
       Scale(context, x.vector(), 1.1f);
-      std::vector<double> partials(static_cast<size_t>(SegmentCount(40001)));
-      SumSquares(context, x.vector(), partials);
       std::vector<std::byte> bytes;
       Append(x, bytes);
       Append(y, bytes);
-      const auto raw = std::as_bytes(std::span(partials));
-      bytes.insert(bytes.end(), raw.begin(), raw.end());
       return bytes;
     });
   }

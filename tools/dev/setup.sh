@@ -11,7 +11,7 @@ readonly build_packages=(
 # Checks, the demonstration's text, and the tools some tests and benchmarks drive.
 readonly tool_packages=(
   clang-19 clang-format-19 clang-tidy-19 shellcheck
-  bible-kjv-text fortunes
+  fortunes
   fio strace
 )
 
