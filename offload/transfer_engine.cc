@@ -42,6 +42,13 @@ absl::StatusOr<std::unique_ptr<TransferEngine>> TransferEngine::Create(const Opt
 }
 
 TransferEngine::~TransferEngine() {
+  for (bool idle = false; !idle;) {
+    {
+      MutexLock lock(mutex_);
+      idle = under_way_.empty();
+    }
+    if (!idle) WaitAndPoll();  // not the backends' own wait: only this one runs the event loop
+  }
   io_.reset();
   to_host_.reset();
   to_device_.reset();
