@@ -139,13 +139,13 @@ TEST_F(EngineFaultTest, ShortTransfersGiveTheRightAnswer) {
   auto expected = Train({});
   ASSERT_THAT(expected, IsOk());
   // The backend owns its calls; these outlive it, so that they can be counted.
-  struct Forwarded : public FileCalls {
-    explicit Forwarded(FileCalls* calls) : calls(calls) {}
+  struct Forwarded : public TransferCalls {
+    explicit Forwarded(TransferCalls* calls) : calls(calls) {}
     int64_t Transfer(const IoRequest& piece) override { return calls->Transfer(piece); }
-    FileCalls* calls;
+    TransferCalls* calls;
   };
-  PosixFileCalls real;
-  FaultyFileCalls calls(&real);
+  PosixTransferCalls real;
+  FaultyTransferCalls calls(&real);
   for (int64_t call = 0; call < 3000; call += 3) calls.ShortenCall(call, 4096);
   calls.FailCalls({.first = 10, .count = 2, .error_number = EAGAIN});
   calls.FailCalls({.first = 100, .count = 1, .error_number = EINTR});

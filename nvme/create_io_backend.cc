@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<IoBackend>> CreateThreads(const IoBackendOptions&
   return IoThreads::Create({.sink = options.sink,
                             .threads = std::min(options.queue_depth, kThreadsMax),
                             .pending_max = options.pending_max,
-                            .calls = std::make_unique<PosixFileCalls>()});
+                            .calls = std::make_unique<PosixTransferCalls>()});
 }
 
 absl::StatusOr<std::unique_ptr<IoBackend>> CreateRing(const IoBackendOptions& options) {

@@ -69,24 +69,24 @@ void FaultyIoBackend::OnIoComplete(uint64_t tag, absl::Status status) {
   sink_->OnIoComplete(done.request.tag, std::move(status));
 }
 
-void FaultyFileCalls::ShortenCall(int64_t index, int64_t bytes) {
+void FaultyTransferCalls::ShortenCall(int64_t index, int64_t bytes) {
   GANTRY_CHECK_GE(bytes, 0);
   MutexLock lock(mutex_);
   bytes_max_[index] = bytes;
 }
 
-void FaultyFileCalls::FailCalls(const Failure& failure) {
+void FaultyTransferCalls::FailCalls(const Failure& failure) {
   GANTRY_CHECK(failure.error_number > 0 && failure.count > 0);
   MutexLock lock(mutex_);
   failures_.insert_or_assign(failure.first, failure);
 }
 
-int64_t FaultyFileCalls::calls() const {
+int64_t FaultyTransferCalls::calls() const {
   MutexLock lock(mutex_);
   return calls_;
 }
 
-int64_t FaultyFileCalls::Transfer(const IoRequest& piece) {
+int64_t FaultyTransferCalls::Transfer(const IoRequest& piece) {
   IoRequest shortened = piece;
   {
     MutexLock lock(mutex_);

@@ -66,9 +66,9 @@ class FaultyIoBackend final : public IoBackend, private IoSink {
 };
 
 // Decorates system calls: chosen ones (numbered from 0) return what the test says. Thread-safe.
-class FaultyFileCalls final : public FileCalls {
+class FaultyTransferCalls final : public TransferCalls {
  public:
-  explicit FaultyFileCalls(FileCalls* inner) : inner_(inner) {}
+  explicit FaultyTransferCalls(TransferCalls* inner) : inner_(inner) {}
 
   // Call `index` moves at most `bytes` (0: nothing at all, and 0 is returned).
   void ShortenCall(int64_t index, int64_t bytes) GANTRY_EXCLUDES(mutex_);
@@ -84,7 +84,7 @@ class FaultyFileCalls final : public FileCalls {
   int64_t Transfer(const IoRequest& piece) override;
 
  private:
-  FileCalls* const inner_;
+  TransferCalls* const inner_;
   mutable Mutex mutex_;
   int64_t calls_ GANTRY_GUARDED_BY(mutex_) = 0;
   std::map<int64_t, int64_t> bytes_max_ GANTRY_GUARDED_BY(mutex_);  // by call

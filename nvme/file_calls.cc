@@ -8,7 +8,7 @@
 
 namespace gantry {
 
-int64_t PosixFileCalls::Transfer(const IoRequest& piece) {
+int64_t PosixTransferCalls::Transfer(const IoRequest& piece) {
   int64_t result = 0;
   switch (piece.kind) {
     case IoRequest::Kind::kRead:

@@ -10,16 +10,16 @@
 namespace gantry {
 
 // Thread-safe.
-class FileCalls {
+class TransferCalls {
  public:
-  virtual ~FileCalls() = default;
+  virtual ~TransferCalls() = default;
   // One system call for `piece`, blocking. Returns the bytes moved (maybe fewer than asked for; 0
   // for a sync) or a negative errno.
   virtual int64_t Transfer(const IoRequest& piece) = 0;
 };
 
 // pread, pwrite and fdatasync. Stateless.
-class PosixFileCalls final : public FileCalls {
+class PosixTransferCalls final : public TransferCalls {
  public:
   int64_t Transfer(const IoRequest& piece) override;
 };

@@ -45,7 +45,7 @@ class IoBackendTest : public testing::TestWithParam<std::tuple<std::string, int>
     auto threads = IoThreads::Create({.sink = sink,
                                       .threads = depth,
                                       .pending_max = pending_max,
-                                      .calls = std::make_unique<PosixFileCalls>()});
+                                      .calls = std::make_unique<PosixTransferCalls>()});
     EXPECT_TRUE(threads.ok()) << threads.status().ToString();
     return threads.ok() ? *std::move(threads) : nullptr;
   }
@@ -454,7 +454,7 @@ TEST(IoBackendOptionsTest, NumbersOutOfRange) {
         absl::IsInvalidArgument(IoThreads::Create({.sink = &sink,
                                                    .threads = depth,
                                                    .pending_max = 1,
-                                                   .calls = std::make_unique<PosixFileCalls>()})
+                                                   .calls = std::make_unique<PosixTransferCalls>()})
                                     .status()));
   }
   EXPECT_TRUE(absl::IsInvalidArgument(
@@ -463,7 +463,7 @@ TEST(IoBackendOptionsTest, NumbersOutOfRange) {
       absl::IsInvalidArgument(IoThreads::Create({.sink = &sink,
                                                  .threads = 1,
                                                  .pending_max = 0,
-                                                 .calls = std::make_unique<PosixFileCalls>()})
+                                                 .calls = std::make_unique<PosixTransferCalls>()})
                                   .status()));
 }
 

@@ -25,10 +25,10 @@ namespace gantry {
 class IoThreads final : public IoBackend {
  public:
   struct Options {
-    IoSink* sink;                      // outlives the backend
-    int threads;                       // 1..64: pieces in flight
-    int pending_max;                   // requests accepted and not completed, at least 1
-    std::unique_ptr<FileCalls> calls;  // PosixFileCalls outside tests
+    IoSink* sink;                          // outlives the backend
+    int threads;                           // 1..64: pieces in flight
+    int pending_max;                       // requests accepted and not completed, at least 1
+    std::unique_ptr<TransferCalls> calls;  // PosixTransferCalls outside tests
   };
 
   // Errors: kInvalidArgument for a number out of range, kUnavailable when the system refuses

@@ -24,7 +24,7 @@ class IoThreadsTest : public testing::Test {
  protected:
   // One thread, so that system calls are numbered in order.
   IoThreadsTest() {
-    auto calls = std::make_unique<FaultyFileCalls>(&posix_);
+    auto calls = std::make_unique<FaultyTransferCalls>(&posix_);
     calls_ = calls.get();
     auto backend = IoThreads::Create(
         {.sink = &sink_, .threads = 1, .pending_max = 100, .calls = std::move(calls)});
@@ -45,11 +45,11 @@ class IoThreadsTest : public testing::Test {
 
   TemporaryDirectory directory_;
   FileDescriptor file_;
-  PosixFileCalls posix_;
+  PosixTransferCalls posix_;
   WaitingSink sink_;
   uint64_t tag_ = 0;
   std::unique_ptr<IoThreads> backend_;
-  FaultyFileCalls* calls_ = nullptr;  // the backend's
+  FaultyTransferCalls* calls_ = nullptr;  // the backend's
 };
 
 TEST_F(IoThreadsTest, ShortTransfersAreResumed) {
