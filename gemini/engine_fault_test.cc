@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/file_calls.h"
 #include "base/log.h"
 #include "base/parallel_for.h"
 #include "base/status_macros.h"
@@ -51,9 +52,10 @@ class EngineFaultTest : public ::testing::Test {
                                             .team = team_.get(),
                                             .clock = &clock_,
                                             .logger = &logger_,
+                                            .files = &files_,
                                             .device_memory = Bytes(14 * kSlot),
                                             .host_memory = Bytes(14 * kSlot),
-                                            .spill_directory = spill_,
+                                            .spill_directories = {spill_},
                                             .make_io = std::move(make_io),
                                             .chunk_elements = kChunkGranularityElements}));
     ToyModel model(engine.get(), {.layers = 3});
@@ -105,6 +107,7 @@ class EngineFaultTest : public ::testing::Test {
   std::string spill_;
   MonotonicClock clock_;
   MemoryLogger logger_;
+  PosixFileCalls files_;
   std::unique_ptr<ThreadTeam> team_;
   std::unique_ptr<Device> device_;
 };

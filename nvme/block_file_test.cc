@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/file_calls.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "base/strings.h"
@@ -40,7 +41,7 @@ class BlockFileTest : public testing::Test {
   // Makes the run's directory on first use, so that a child may mount something before.
   absl::StatusOr<std::unique_ptr<BlockFile>> Create(const Shape& shape) {
     if (run_ == nullptr) {
-      auto run = RunDirectory::Create(parent_.path());
+      auto run = RunDirectory::Create(&files_, parent_.path());
       if (!run.ok()) return run.status();
       run_ = *std::move(run);
     }
@@ -63,6 +64,7 @@ class BlockFileTest : public testing::Test {
 
   TemporaryDirectory parent_;
   MemoryLogger logger_;
+  PosixFileCalls files_;
   std::unique_ptr<RunDirectory> run_;
   WaitingSink sink_;
 };

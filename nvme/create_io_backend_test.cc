@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "base/file_calls.h"
 #include "base/log.h"
 #include "base/strings.h"
 #include "gtest/gtest.h"
@@ -30,7 +31,8 @@ class CreateIoBackendTest : public testing::Test {
                             .logger = &logger_});
   }
   void ExpectWorks(IoBackend& backend) {
-    auto file = CreateScratchFile(directory_.path());
+    PosixFileCalls files;
+    auto file = CreateScratchFile(files, directory_.path());
     ASSERT_TRUE(file.ok());
     AlignedBlock written(3'000'000);
     written.Fill(8);

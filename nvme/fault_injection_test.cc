@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "base/file_calls.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "base/strings.h"
@@ -21,7 +22,8 @@ using When = FaultyIoBackend::When;
 class FaultyIoBackendTest : public testing::Test {
  protected:
   FaultyIoBackendTest() {
-    auto file = CreateScratchFile(directory_.path());
+    PosixFileCalls files;
+    auto file = CreateScratchFile(files, directory_.path());
     EXPECT_TRUE(file.ok());
     file_ = *std::move(file);
     backend_ = std::make_unique<FaultyIoBackend>(

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/file_calls.h"
 #include "base/files.h"
 #include "base/strings.h"
 #include "gtest/gtest.h"
@@ -30,7 +31,8 @@ class IoThreadsTest : public testing::Test {
         {.sink = &sink_, .threads = 1, .pending_max = 100, .calls = std::move(calls)});
     EXPECT_TRUE(backend.ok());
     backend_ = *std::move(backend);
-    auto file = CreateScratchFile(directory_.path());
+    PosixFileCalls files;
+    auto file = CreateScratchFile(files, directory_.path());
     EXPECT_TRUE(file.ok());
     file_ = *std::move(file);
   }
