@@ -303,6 +303,24 @@ bool ChunkLayout::HasEightBitMoments(ChunkId chunk) const {
          options_.state_format == StateFormat::kEightBit;
 }
 
+bool ChunkLayout::HasState(StateKind kind, TensorId id) const {
+  const bool trainable = tensor(id).trainability == Trainability::kTrainable;
+  const OptimizerStates states = StatesOf(options_.optimizer);
+  switch (kind) {
+    case StateKind::kParameter:
+      return true;
+    case StateKind::kGradient:
+      return false;
+    case StateKind::kMaster:
+      return trainable;
+    case StateKind::kMomentum:
+      return trainable && states.momentum;
+    case StateKind::kVariance:
+      return trainable && states.variance;
+  }
+  return false;
+}
+
 bool ChunkLayout::UpdateReadsParameter(ChunkId chunk) const {
   const ChunkGroup& group = group_of(chunk);
   if (group.trainability == Trainability::kFrozen) return false;

@@ -156,6 +156,9 @@ class ChunkLayout {
   bool SplitsMaster(ChunkId chunk) const;
   // Whether the chunk's momentum block holds the 8-bit codes of its moments.
   bool HasEightBitMoments(ChunkId chunk) const;
+  // Whether a tensor has this kind of state between steps, whatever blocks hold it: no gradient; a
+  // trainable f32 parameter is its master too.
+  bool HasState(StateKind kind, TensorId tensor) const;
   // Whether an update starts from the parameter's content: it is its own master, or a part of it.
   bool UpdateReadsParameter(ChunkId chunk) const;
 

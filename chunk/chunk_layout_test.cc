@@ -353,6 +353,13 @@ TEST(ChunkLayoutTest, BlocksAndSlotsByOptimizerAndFormat) {
     EXPECT_EQ(layout->SplitsMaster(ChunkId(0)), split);
     EXPECT_EQ(layout->UpdateReadsParameter(ChunkId(0)), split || c.dtype == kF32);
     EXPECT_EQ(layout->HasEightBitMoments(ChunkId(0)), c.format == Format::kEightBit);
+    const OptimizerStates states = StatesOf(c.optimizer);
+    const bool has[] = {true, false, true, states.momentum, states.variance};
+    for (int k = 0; k < kStateKindCount; ++k) {
+      const auto kind = static_cast<StateKind>(k);
+      EXPECT_EQ(layout->HasState(kind, TensorId(0)), has[k]) << Name(kind);
+      EXPECT_EQ(layout->HasState(kind, TensorId(1)), k == 0) << Name(kind);
+    }
     EXPECT_FALSE(layout->SplitsMaster(ChunkId(3)));
     EXPECT_FALSE(layout->UpdateReadsParameter(ChunkId(3)));
     EXPECT_FALSE(layout->HasEightBitMoments(ChunkId(3)));

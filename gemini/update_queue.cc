@@ -122,8 +122,8 @@ std::vector<BlockIndex> UpdateQueue::WrittenBlocks(ChunkId chunk) const {
   for (const StateKind kind : {StateKind::kMaster, StateKind::kMomentum, StateKind::kVariance}) {
     if (manager_.layout().HasBlock({kind, chunk})) blocks.push_back(Index(kind, chunk));
   }
-  // An f32 parameter is its own master: it is read, so it must be there with its content.
-  if (!manager_.layout().HasBlock({StateKind::kMaster, chunk})) {
+  // Where the parameter is the master or a part of it, it must be there with its content.
+  if (manager_.layout().UpdateReadsParameter(chunk)) {
     blocks.push_back(Index(StateKind::kParameter, chunk));
   }
   return blocks;
@@ -133,7 +133,7 @@ std::vector<BlockIndex> UpdateQueue::WrittenBlocks(ChunkId chunk) const {
 std::vector<BlockIndex> UpdateQueue::UpdatedBlocks(ChunkId chunk) const {
   std::vector<BlockIndex> blocks = WrittenBlocks(chunk);
   blocks.push_back(Index(StateKind::kGradient, chunk));
-  if (manager_.layout().HasBlock({StateKind::kMaster, chunk})) {
+  if (!manager_.layout().UpdateReadsParameter(chunk)) {
     blocks.push_back(Index(StateKind::kParameter, chunk));
   }
   return blocks;
@@ -162,9 +162,9 @@ std::vector<Want> UpdateQueue::Wants() const {
     };
     want(Index(StateKind::kGradient, chunk));
     for (const BlockIndex block : WrittenBlocks(chunk)) want(block);
-    // The 16-bit parameter is overwritten whole: it needs room, not content. Its room is taken
-    // last, since until the update it holds undefined bytes.
-    if (arrived && manager_.layout().HasBlock({StateKind::kMaster, chunk})) {
+    // A parameter beside its master is overwritten whole: it needs room, not content. Its room is
+    // taken last, since until the update it holds undefined bytes.
+    if (arrived && !manager_.layout().UpdateReadsParameter(chunk)) {
       wants.push_back({.block = Index(StateKind::kParameter, chunk),
                        .tier = tier,
                        .source = Want::Source::kNothing});
