@@ -10,7 +10,6 @@
 #include <hwy/foreach_target.h>  // includes this file again, once per target
 #include <hwy/highway.h>
 
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -18,12 +17,12 @@
 #include <type_traits>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "base/check.h"
 #include "base/dtype.h"
 #include "base/parallel_for.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "chunk/optimizer_states.h"
 #include "offload/elements.h"
 #include "offload/elements_simd-inl.h"
 #include "offload/optimizer_rules-inl.h"
@@ -188,22 +187,6 @@ HWY_EXPORT(UpdateRange);
 // 28 bytes an element make 0.9 MB a task: tens of microseconds, against about one to hand it out.
 constexpr int64_t kTaskElements = int64_t{32} * 1024;
 
-// Names of the enumerators, in order.
-constexpr std::array<std::string_view, 5> kKindNames = {"adamw", "adam", "sgd", "lion",
-                                                        "adafactor"};
-constexpr std::array<std::string_view, 3> kFormatNames = {"f32", "split_master", "eight_bit"};
-
-template <typename Enum, size_t kCount>
-absl::StatusOr<Enum> Parse(std::string_view what, const std::array<std::string_view, kCount>& names,
-                           std::string_view name) {
-  std::string expected;
-  for (size_t i = 0; i < kCount; ++i) {
-    if (name == names[i]) return static_cast<Enum>(i);
-    expected += StrCat(i == 0 ? "" : i + 1 == kCount ? " or " : ", ", names[i]);
-  }
-  return InvalidArgument("unknown ", what, " '", name, "': expected ", expected);
-}
-
 absl::Status CheckNonNegative(OptimizerKind kind, std::string_view name, double value) {
   if (std::isfinite(value) && value >= 0) return absl::OkStatus();
   return InvalidArgument(Name(kind), " ", name, " must be finite and not negative, not ", value);
@@ -230,43 +213,6 @@ void CheckSlice(const OptimizerSlice& slice, OptimizerKind kind) {
 }
 
 }  // namespace
-
-std::string_view Name(OptimizerKind kind) { return kKindNames[static_cast<size_t>(kind)]; }
-std::string_view Name(StateFormat format) { return kFormatNames[static_cast<size_t>(format)]; }
-
-absl::StatusOr<OptimizerKind> ParseOptimizerKind(std::string_view name) {
-  return Parse<OptimizerKind>("optimizer", kKindNames, name);
-}
-
-absl::StatusOr<StateFormat> ParseStateFormat(std::string_view name) {
-  return Parse<StateFormat>("state format", kFormatNames, name);
-}
-
-OptimizerStates StatesOf(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::kAdamW:
-    case OptimizerKind::kAdam:
-      return {.momentum = true, .variance = true};
-    case OptimizerKind::kSgd:
-    case OptimizerKind::kLion:
-      return {.momentum = true, .variance = false};
-    case OptimizerKind::kAdafactor:
-      break;
-  }
-  return {.momentum = false, .variance = false};
-}
-
-bool Supports(OptimizerKind kind, StateFormat format) {
-  switch (format) {
-    case StateFormat::kF32:
-      return true;
-    case StateFormat::kSplitMaster:
-      return StatesOf(kind).variance;
-    case StateFormat::kEightBit:
-      return StatesOf(kind).momentum;
-  }
-  return false;
-}
 
 absl::Status ValidateOptimizer(const OptimizerHyper& hyper) {
   const OptimizerKind kind = hyper.kind;

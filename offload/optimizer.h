@@ -29,41 +29,13 @@
 
 #include <cstdint>
 #include <optional>
-#include <string_view>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "base/parallel_for.h"
+#include "chunk/optimizer_states.h"
 #include "offload/elements.h"
 
 namespace gantry {
-
-enum class OptimizerKind : uint8_t { kAdamW, kAdam, kSgd, kLion, kAdafactor };
-std::string_view Name(OptimizerKind kind);  // "adamw", "adam", "sgd", "lion", "adafactor"
-// Accepts the names above. Errors: kInvalidArgument that lists them.
-absl::StatusOr<OptimizerKind> ParseOptimizerKind(std::string_view name);
-
-// How the state of a chunk is kept.
-enum class StateFormat : uint8_t {
-  kF32,          // f32 master, f32 moments
-  kSplitMaster,  // the 16 bits below the bf16 parameter instead of the f32 master: split_master.h
-  kEightBit,     // f32 master; moments as 8-bit codes with scales: eight_bit_states.h
-};
-std::string_view Name(StateFormat format);  // "f32", "split_master", "eight_bit"
-// Accepts the names above. Errors: kInvalidArgument that lists them.
-absl::StatusOr<StateFormat> ParseStateFormat(std::string_view name);
-
-// The state arrays of a kind beside the master. Adafactor has row and column factors instead.
-struct OptimizerStates {
-  bool momentum;
-  bool variance;
-};
-OptimizerStates StatesOf(OptimizerKind kind);
-
-// Whether chunks with bf16 parameters can keep a kind's state so: all in kF32, those with a
-// variance in kSplitMaster, all but adafactor in kEightBit. (f32 parameters are their own master
-// and have nothing to split.)
-bool Supports(OptimizerKind kind, StateFormat format);
 
 struct OptimizerHyper {
   OptimizerKind kind = OptimizerKind::kAdamW;
