@@ -156,12 +156,11 @@ absl::Status EngineImpl::Seal() {
 }
 
 absl::StatusOr<ChunkLayout> EngineImpl::MakeLayout(int64_t chunk_elements) const {
-  return ChunkLayout::Create(
-      specs_, aliases_,
-      {.chunk_elements = chunk_elements,
-       .gradient_dtype = options_.gradient_dtype,
-       .optimizer = options_.optimizer,
-       .state_format = options_.state_format});
+  return ChunkLayout::Create(specs_, aliases_,
+                             {.chunk_elements = chunk_elements,
+                              .gradient_dtype = options_.gradient_dtype,
+                              .optimizer = options_.optimizer,
+                              .state_format = options_.state_format});
 }
 
 BudgetInput EngineImpl::MakeBudgetInput() const {
@@ -376,6 +375,7 @@ EngineStatistics EngineImpl::statistics() const {
   result.io_backend = transfers_->io_name();
   result.direct_io = file_ != nullptr && file_->direct();
   result.file_bytes = layout_->slot_bytes() * file_slots_;
+  result.state_outside_slots = updates_->eight_bit().bytes();
   return result;
 }
 

@@ -139,6 +139,12 @@ class EngineImpl final : public Engine, private SlotSource {
   absl::Status OnUpdated(ChunkId chunk, int64_t start_clock) GANTRY_REQUIRES(mutex_);
   void FinishRecording();
   void DropRecording();
+
+  // engine_state.cc
+  struct BlockBytes {
+    StateKind kind;
+    std::span<const std::byte> bytes;
+  };
   absl::Status CheckStateAccess(StateKind kind, TensorId tensor, int64_t first,
                                 int64_t bytes) const;
   template <typename Visit>
@@ -148,8 +154,28 @@ class EngineImpl final : public Engine, private SlotSource {
       GANTRY_REQUIRES(mutex_);
   void CopyIn(BlockIndex block, int64_t element, std::span<const std::byte> bytes)
       GANTRY_REQUIRES(mutex_);
+  // Elements of one chunk from `element` on, as the interface shows them.
+  absl::Status ReadSlice(StateKind kind, ChunkId chunk, int64_t element, std::span<std::byte> bytes)
+      GANTRY_REQUIRES(mutex_);
+  absl::Status ReadSplitMaster(ChunkId chunk, int64_t element, std::span<std::byte> bytes)
+      GANTRY_REQUIRES(mutex_);
   absl::Status WriteSlice(StateKind kind, ChunkId chunk, int64_t element,
                           std::span<const std::byte> bytes) GANTRY_REQUIRES(mutex_);
+  absl::Status WriteSplitMaster(StateKind kind, ChunkId chunk, int64_t element,
+                                std::span<const std::byte> bytes) GANTRY_REQUIRES(mutex_);
+  absl::Status WriteSplitVariance(ChunkId chunk, int64_t element, std::span<const std::byte> bytes)
+      GANTRY_REQUIRES(mutex_);
+  absl::Status ReadEightBit(BlockId moment, int64_t element, std::span<std::byte> bytes)
+      GANTRY_REQUIRES(mutex_);
+  absl::Status WriteEightBit(BlockId moment, int64_t element, std::span<const std::byte> bytes)
+      GANTRY_REQUIRES(mutex_);
+  // Gives blocks that were just written back to the device, where it is their home.
+  absl::Status SettleWritten(ChunkId chunk, std::vector<Need> needs) GANTRY_REQUIRES(mutex_);
+  // As the blocks hold them.
+  absl::Status ReadBlock(StateKind kind, ChunkId chunk, int64_t element, std::span<std::byte> bytes)
+      GANTRY_REQUIRES(mutex_);
+  absl::Status WriteBlocks(ChunkId chunk, int64_t element, std::span<const BlockBytes> writes)
+      GANTRY_REQUIRES(mutex_);
 
   BlockIndex Index(StateKind kind, ChunkId chunk) const { return manager_->IndexOf({kind, chunk}); }
   bool recording_live() const { return tracer_.recording() && !dry_run(); }

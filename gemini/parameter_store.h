@@ -199,14 +199,14 @@ class ParameterStore {
 
   // Copies elements [first, first + n) of one kind of state of a tensor, n = bytes / element size;
   // waits for pending updates. Between steps only. All but kParameter are f32, in any format.
-  // Writing kMaster also writes the rounded parameter; writing kParameter of a trainable tensor also
-  // sets its master. Momentum and variance start at zero; no variance is negative.
+  // Writing kMaster also writes the rounded parameter; writing kParameter of a trainable tensor
+  // also sets its master. Momentum and variance start at zero; no variance is negative.
   //
-  // Eight-bit moments are rounded to codes in blocks of 2048 elements of a group. What is written to
-  // them is kept as it is, and read so, until each of the block's elements has been written, or the
-  // block is updated: then the block is rounded. So the order of writes makes no difference, and
-  // what was read comes back as the same bits when all of it is written.
-  // Split masters keep no payload of a NaN.
+  // Eight-bit moments are rounded to codes in blocks of 2048 elements of a group. What is written
+  // to them is kept as it is, and read so, until each of the block's elements has been written, or
+  // the block is updated: then the block is rounded. So the order of writes makes no difference,
+  // and what was read comes back as the same bits when all of it is written. Split masters keep no
+  // payload of a NaN.
   virtual absl::Status ReadState(StateKind kind, TensorId tensor, int64_t first,
                                  std::span<std::byte> bytes) = 0;
   virtual absl::Status WriteState(StateKind kind, TensorId tensor, int64_t first,

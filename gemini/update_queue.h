@@ -24,8 +24,10 @@
 #include "base/parallel_for.h"
 #include "chunk/chunk_manager.h"
 #include "gemini/block_mover.h"
+#include "gemini/eight_bit_moments.h"
 #include "gemini/parameter_store.h"
 #include "gemini/step_decision.h"
+#include "offload/optimizer.h"
 
 namespace gantry {
 
@@ -89,6 +91,9 @@ class UpdateQueue {
   bool NormsComplete() const { return current_->chunks_normed == trainable_chunks_; }
   // Drops all gradients of the step (it was skipped). REQUIRES: decided.
   absl::Status SkipStep();
+  // Scales, and access between steps, of moments in eight bits.
+  EightBitMoments& eight_bit() { return eight_bit_; }
+  const EightBitMoments& eight_bit() const { return eight_bit_; }
   // Whether any chunk of any step is still to be updated.
   bool idle() const { return pending_ == 0; }
   // Whether nothing can be done before the running step is decided.
@@ -125,6 +130,10 @@ class UpdateQueue {
   void RunNorm(ChunkId chunk);
   void RunUpdate(const Job& job);
   void UpdateSlice(const Job& job, const TensorSlice& slice);
+  std::byte* Address(BlockId block, int64_t element) const;
+  uint8_t* Codes(ChunkId chunk) const;  // of eight-bit moments
+  void UpdateEightBitChunk(const Job& job);
+  OptimizerSlice SliceAt(ChunkId chunk, int64_t begin, int64_t count) const;
 
   ChunkManager& manager_;
   BlockMover& mover_;
@@ -132,6 +141,7 @@ class UpdateQueue {
   std::vector<RegistrationOptions> tensors_;
   std::vector<Tier> update_tiers_;
   std::function<absl::Status(ChunkId, int64_t)> on_updated_;
+  EightBitMoments eight_bit_;
 
   std::vector<ChunkGradient> chunks_;
   std::vector<double> partials_;

@@ -34,6 +34,7 @@
 #include "base/parallel_for.h"
 #include "chunk/block.h"
 #include "chunk/chunk_layout.h"
+#include "chunk/optimizer_states.h"
 #include "device/activation_arena.h"
 #include "device/device.h"
 #include "device/slot_pool.h"
@@ -49,6 +50,10 @@ class MemoryStore final : public ParameterStore, private SlotSource {
     DType gradient_dtype = DType::kF32;  // of parameters that are not f32
     int64_t activation_slots = 512;      // of chunk_elements x 2 bytes
     ThreadTeam* team = nullptr;          // outlives the store
+    OptimizerKind optimizer = OptimizerKind::kAdamW;
+    // kSplitMaster is kept as kF32, which must make no difference. Eight-bit moments are kept as
+    // f32 and rounded to what their codes hold, block by block.
+    StateFormat state_format = StateFormat::kF32;
   };
 
   // Errors: kInvalidArgument for a bad option; kResourceExhausted without memory for activations.
@@ -104,6 +109,10 @@ class MemoryStore final : public ParameterStore, private SlotSource {
     std::vector<float> momentum;
     std::vector<float> variance;
     int64_t extent = 0;
+    // Eight-bit moments only, by element.
+    std::vector<char> used;  // belongs to a tensor
+    std::vector<char> momentum_written;
+    std::vector<char> variance_written;
   };
   struct StateRange {
     std::byte* begin;
@@ -134,6 +143,12 @@ class MemoryStore final : public ParameterStore, private SlotSource {
   void Update(const OptimizerStep& step, float gradient_factor);
   absl::StatusOr<StateRange> FindState(StateKind kind, TensorId tensor, int64_t first,
                                        int64_t bytes);
+  ChunkLayout::Options LayoutOptions() const;
+  bool eight_bit() const { return options_.state_format == StateFormat::kEightBit; }
+  // Rounds blocks of a moment: those that were written whole, or all of them.
+  enum class Rounding { kWrittenWhole, kAll };
+  static void RoundMoment(GroupStorage& group, StateKind moment, Rounding rounding);
+  void RoundAllMoments();
   void DeriveFromWrite(StateKind kind, TensorId tensor, int64_t first, int64_t count);
 
   Options options_;
