@@ -26,6 +26,7 @@
 #include "base/check.h"
 #include "base/dtype.h"
 #include "base/parallel_for.h"
+#include "chunk/optimizer_states.h"
 #include "offload/elements.h"
 #include "offload/elements_simd-inl.h"
 #include "offload/optimizer.h"
@@ -284,7 +285,7 @@ void CheckSlices(const EightBitRange& range, std::span<const EightBitSlice> slic
     end = slice.begin + slice.count;
     GANTRY_CHECK_LE(end, range.count);
     GANTRY_CHECK(slice.hyper.kind == slices[0].hyper.kind);
-    GANTRY_CHECK(Supports(slice.hyper.kind, StateFormat::kEightBit)) << Name(slice.hyper.kind);
+    GANTRY_CHECK_OK(CheckSupported(slice.hyper.kind, StateFormat::kEightBit));
   }
 }
 
