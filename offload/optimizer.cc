@@ -35,14 +35,6 @@ namespace HWY_NAMESPACE {
 // a bf16 parameter and a low half that replace the f32 master.
 struct SplitBFloat16 {};
 
-// NaN lanes become one NaN: which operand's payload survives an addition of two NaNs depends on the
-// order the compiler puts them in, and the sign of 0 / 0 on the processor.
-template <class D>
-HWY_INLINE VectorOf<D> CanonicalizeNan(D d, VectorOf<D> value) {
-  const auto canonical = hn::BitCast(d, hn::Set(hn::Rebind<uint32_t, D>(), 0x7fc00000u));
-  return hn::IfThenElse(hn::IsNaN(value), canonical, value);
-}
-
 // split_master.h's JoinMaster. Takes the tie bit out of `variance`.
 template <class D>
 HWY_INLINE VectorOf<D> LoadSplitMaster(D d, const OptimizerSlice& slice, int64_t i,
@@ -243,6 +235,23 @@ OptimizerScalars ComputeScalars(const OptimizerHyper& hyper) {
       .correction2 = static_cast<float>(std::sqrt(correction2)),
       .epsilon = static_cast<float>(hyper.epsilon),
   };
+}
+
+OptimizerSlice PartOf(const OptimizerSlice& slice, int64_t begin, int64_t count) {
+  GANTRY_CHECK(begin >= 0 && count >= 0 && count <= slice.count - begin);
+  OptimizerSlice part = slice;
+  part.count = count;
+  if (part.master != nullptr) part.master += begin;
+  if (part.low_half != nullptr) part.low_half += begin;
+  if (part.momentum != nullptr) part.momentum += begin;
+  if (part.variance != nullptr) part.variance += begin;
+  part.gradient.data =
+      static_cast<const std::byte*>(part.gradient.data) + begin * SizeOf(part.gradient.dtype);
+  if (part.parameter.has_value()) {
+    part.parameter->data =
+        static_cast<std::byte*>(part.parameter->data) + begin * SizeOf(part.parameter->dtype);
+  }
+  return part;
 }
 
 void UpdateSlice(const OptimizerSlice& slice, const OptimizerHyper& hyper, float gradient_factor,
