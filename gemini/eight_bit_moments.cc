@@ -1,6 +1,7 @@
 #include "gemini/eight_bit_moments.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -26,6 +27,7 @@ void ForEachBlock(int64_t element, int64_t count, Visit visit) {
 EightBitMoments::EightBitMoments(const ChunkLayout& layout) : layout_(layout) {
   const auto chunks = static_cast<size_t>(layout.chunk_count());
   scales_.resize(chunks);
+  aside_.resize(chunks);
   written_.resize(chunks);
   const auto blocks = static_cast<size_t>(layout.chunk_elements() / kBlock);
   for (size_t c = 0; c < chunks; ++c) {
@@ -74,9 +76,20 @@ void EightBitMoments::Settle(ChunkId chunk, uint8_t* codes) {
   written_[Index(chunk)].clear();
 }
 
+void EightBitMoments::SetScalesAside(ChunkId chunk) {
+  GANTRY_CHECK(!HasWritten(chunk) && aside_[Index(chunk)].empty()) << chunk;
+  aside_[Index(chunk)] = scales_[Index(chunk)];
+}
+
+void EightBitMoments::TakeScalesBack(ChunkId chunk) {
+  if (aside_[Index(chunk)].empty()) return;
+  scales_[Index(chunk)] = std::exchange(aside_[Index(chunk)], {});
+}
+
 Bytes EightBitMoments::bytes() const {
   size_t bytes = 0;
   for (const auto& scales : scales_) bytes += scales.size() * sizeof(EightBitScales);
+  for (const auto& scales : aside_) bytes += scales.size() * sizeof(EightBitScales);
   for (const auto& written : written_) bytes += written.size() * sizeof(Written);
   return Bytes(static_cast<int64_t>(bytes));
 }

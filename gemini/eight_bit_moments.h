@@ -44,6 +44,15 @@ class EightBitMoments {
   // Encodes what is kept of the chunk.
   void Settle(ChunkId chunk, uint8_t* codes);
 
+  // Whether something is kept of the chunk.
+  bool HasWritten(ChunkId chunk) const { return !written_[Index(chunk)].empty(); }
+
+  // The scales' part in an update that may be taken back: what SetScalesAside copied is dropped or
+  // put back. The latter two do nothing for other chunks. REQUIRES: nothing is kept.
+  void SetScalesAside(ChunkId chunk);
+  void KeepScales(ChunkId chunk) { aside_[Index(chunk)] = {}; }
+  void TakeScalesBack(ChunkId chunk);
+
   // Of all scales and of what is kept.
   Bytes bytes() const;
 
@@ -68,6 +77,7 @@ class EightBitMoments {
 
   const ChunkLayout& layout_;
   std::vector<std::vector<EightBitScales>> scales_;  // by chunk and block
+  std::vector<std::vector<EightBitScales>> aside_;   // by chunk; empty: none
   std::vector<std::map<Key, Written>> written_;      // by chunk
 };
 

@@ -262,7 +262,14 @@ absl::Status EngineImpl::CreateTiers() {
     all_slots += facts.parameter_slots + facts.gradient_slots + facts.optimizer_slots;
   }
   budget_report_.model_state = layout_->slot_bytes() * all_slots;
-  if (!options_.spill_directory.empty()) GANTRY_RETURN_IF_ERROR(CreateFileTier(all_slots));
+  int64_t file_slots = all_slots;
+  if (options_.update_order == UpdateOrder::kSpeculative) {
+    // Two versions of what an update overwrites. An f32 parameter is its own master.
+    for (const ChunkFacts& facts : all_facts) {
+      if (facts.optimizer_slots > 0) file_slots += facts.optimizer_slots + facts.parameter_slots;
+    }
+  }
+  if (!options_.spill_directory.empty()) GANTRY_RETURN_IF_ERROR(CreateFileTier(file_slots));
   GANTRY_ASSIGN_OR_RETURN(manager_, ChunkManager::Create({.device = options_.device,
                                                           .layout = &*layout_,
                                                           .device_slots = device_slots_,
@@ -309,6 +316,7 @@ absl::Status EngineImpl::CreateTiers() {
       .team = options_.team,
       .tensors = registrations_,
       .update_tiers = std::move(update_tiers),
+      .order = options_.update_order,
       .on_updated = [this](ChunkId chunk, int64_t start)
                         GANTRY_NO_THREAD_SAFETY_ANALYSIS { return OnUpdated(chunk, start); }});
   GANTRY_ASSIGN_OR_RETURN(
@@ -323,9 +331,31 @@ absl::Status EngineImpl::CreateTiers() {
   contributed_.assign(specs_.size(), 0);
   ready_.assign(specs_.size(), 0);
   for (size_t t = 0; t < specs_.size(); ++t) {
-    chunks_of_tensor_.push_back(layout_->ChunksOf(TensorId(static_cast<int64_t>(t))));
+    const TensorId tensor(static_cast<int64_t>(t));
+    chunks_of_tensor_.push_back(layout_->ChunksOf(tensor));
+    leased_.push_back(MakeLeased(tensor));
   }
   return absl::OkStatus();
+}
+
+LeasedTensor EngineImpl::MakeLeased(TensorId tensor) const {
+  const TensorSpec& spec = layout_->tensor(tensor);
+  const TensorPlacement& place = layout_->placement(tensor);
+  const ChunkId chunk = layout_->ChunksOf(tensor).first;
+  const int64_t in_chunk =
+      place.offset - layout_->index_in_group(chunk) * layout_->chunk_elements();
+  const auto address = [&](StateKind kind) -> std::byte* {
+    const BlockId id{kind, chunk};
+    if (!layout_->HasBlock(id)) return nullptr;
+    return manager_->Home(manager_->IndexOf(id)) + in_chunk * SizeOf(layout_->dtype_of(id));
+  };
+  return {.tensor = tensor,
+          .parameter = address(StateKind::kParameter),
+          .gradient = address(StateKind::kGradient),
+          .gradient_content = GradientContent::kEmpty,
+          .dtype = spec.dtype,
+          .gradient_dtype = spec.dtype == DType::kF32 ? DType::kF32 : options_.gradient_dtype,
+          .elements = place.elements};
 }
 
 // Back to the dry run: Seal failed half way.
@@ -346,7 +376,8 @@ absl::Status EngineImpl::CreateFileTier(int64_t slots) {
                                                     .name = "blocks",
                                                     .extent_bytes = layout_->slot_bytes(),
                                                     .extent_count = slots,
-                                                    .logger = options_.logger}));
+                                                    .logger = options_.logger,
+                                                    .files = &file_calls_}));
   file_slots_ = slots;
   return absl::OkStatus();
 }
@@ -369,6 +400,8 @@ EngineStatistics EngineImpl::statistics() const {
   result.leases = leases_;
   result.leases_waited = leases_waited_;
   result.leases_off_plan = leases_off_plan_;
+  result.updates_speculated = updates_->speculated();
+  result.updates_taken_back = updates_->taken_back();
   result.chunk_elements = layout_->chunk_elements();
   result.chunk_count = layout_->chunk_count();
   result.padding_fraction = layout_->padding_fraction();

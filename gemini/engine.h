@@ -71,6 +71,7 @@ struct EngineOptions {
   // Which states there are and how they are kept. kSplitMaster changes no number, kEightBit does.
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   StateFormat state_format = StateFormat::kF32;
+  UpdateOrder update_order = UpdateOrder::kExact;
 };
 
 // Why compute waited.
@@ -84,8 +85,10 @@ struct EngineStatistics {
   std::array<TransferCounters, kTransferLaneCount> lanes;  // by TransferLane
   std::array<Nanoseconds, kStallCauseCount> stalls;        // by StallCause
   int64_t leases = 0;
-  int64_t leases_waited = 0;    // of these, not served at once
-  int64_t leases_off_plan = 0;  // of these, not the ones the trace expected
+  int64_t leases_waited = 0;       // of these, not served at once
+  int64_t leases_off_plan = 0;     // of these, not the ones the trace expected
+  int64_t updates_speculated = 0;  // ran before the norm was known, since Seal
+  int64_t updates_taken_back = 0;  // of these, undone
   int64_t chunk_elements = 0;
   int64_t chunk_count = 0;
   double padding_fraction = 0.0;

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/file_calls.h"
 #include "base/mutex.h"
 #include "chunk/chunk_manager.h"
 #include "device/activation_arena.h"
@@ -68,6 +69,7 @@ class EngineImpl final : public Engine, private SlotSource {
     enum class Mode : uint8_t { kRead, kWrite, kCreate };
     BlockIndex block;
     Mode mode;
+    ChunkId chunk;
   };
   struct CompiledPlan {
     CompiledStep step;
@@ -81,6 +83,7 @@ class EngineImpl final : public Engine, private SlotSource {
   absl::Status CreateTiers();
   absl::Status CreateFileTier(int64_t slots);
   void DestroyTiers();
+  LeasedTensor MakeLeased(TensorId tensor) const;
   bool HasTensor(TensorId tensor) const {
     return tensor.value() >= 0 && tensor.value() < static_cast<int64_t>(specs_.size());
   }
@@ -202,6 +205,7 @@ class EngineImpl final : public Engine, private SlotSource {
   int64_t file_slots_ = 0;
   bool everything_fits_ = false;  // the device holds all that any step uses, updates too
   std::vector<ChunkLayout::ChunkRange> chunks_of_tensor_;
+  std::vector<LeasedTensor> leased_;  // per tensor, with both addresses
 
   mutable Mutex mutex_;
   CondVar changed_;      // a transfer or an update finished, or the engine failed
@@ -230,6 +234,7 @@ class EngineImpl final : public Engine, private SlotSource {
   bool settled_ GANTRY_GUARDED_BY(mutex_) = false;  // everything is resident: nothing to fetch
   std::array<TransferCounters, kTransferLaneCount> lanes_base_ GANTRY_GUARDED_BY(mutex_){};
 
+  PosixFileCalls file_calls_;  // of file_
   std::unique_ptr<RunDirectory> run_directory_;
   std::unique_ptr<BlockFile> file_;
   std::unique_ptr<ChunkManager> manager_;

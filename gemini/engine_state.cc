@@ -170,7 +170,7 @@ absl::Status EngineImpl::ReadSplitMaster(ChunkId chunk, int64_t element,
 
 absl::Status EngineImpl::ReadBlock(StateKind kind, ChunkId chunk, int64_t element,
                                    std::span<std::byte> bytes) {
-  const Need need{Index(kind, chunk), Need::Mode::kRead};
+  const Need need{Index(kind, chunk), Need::Mode::kRead, chunk};
   GANTRY_RETURN_IF_ERROR(Pin(manager_->storage_tier(), std::span(&need, 1), "read state"));
   CopyOut(need.block, element, bytes);
   Unpin(manager_->storage_tier(), std::span(&need, 1));
@@ -256,7 +256,7 @@ absl::Status EngineImpl::WriteBlocks(ChunkId chunk, int64_t element,
   const Tier tier = manager_->storage_tier();
   std::vector<Need> needs;
   for (const BlockBytes& write : writes) {
-    needs.push_back({Index(write.kind, chunk), Need::Mode::kWrite});
+    needs.push_back({Index(write.kind, chunk), Need::Mode::kWrite, chunk});
   }
   GANTRY_RETURN_IF_ERROR(Pin(tier, needs, "write state"));
   for (size_t i = 0; i < needs.size(); ++i) CopyIn(needs[i].block, element, writes[i].bytes);
@@ -277,7 +277,7 @@ absl::Status EngineImpl::SettleWritten(ChunkId chunk, std::vector<Need> needs) {
 
 absl::Status EngineImpl::ReadEightBit(BlockId moment, int64_t element, std::span<std::byte> bytes) {
   const Tier tier = manager_->storage_tier();
-  const Need need{Index(StateKind::kMomentum, moment.chunk), Need::Mode::kRead};
+  const Need need{Index(StateKind::kMomentum, moment.chunk), Need::Mode::kRead, moment.chunk};
   std::vector<float> values(bytes.size() / sizeof(float));
   GANTRY_RETURN_IF_ERROR(Pin(tier, std::span(&need, 1), "read state"));
   updates_->eight_bit().Read(moment, element,
@@ -291,7 +291,8 @@ absl::Status EngineImpl::ReadEightBit(BlockId moment, int64_t element, std::span
 absl::Status EngineImpl::WriteEightBit(BlockId moment, int64_t element,
                                        std::span<const std::byte> bytes) {
   const Tier tier = manager_->storage_tier();
-  std::vector<Need> needs{{Index(StateKind::kMomentum, moment.chunk), Need::Mode::kWrite}};
+  std::vector<Need> needs{
+      {Index(StateKind::kMomentum, moment.chunk), Need::Mode::kWrite, moment.chunk}};
   std::vector<float> values(bytes.size() / sizeof(float));
   std::memcpy(values.data(), bytes.data(), bytes.size());
   GANTRY_RETURN_IF_ERROR(Pin(tier, needs, "write state"));

@@ -12,6 +12,7 @@
 #include "gemini/step_decision.h"
 
 namespace gantry {
+
 absl::Status EngineImpl::BeginStep(const StepOptions& options) {
   if (step_.has_value()) return FailedPrecondition("BeginStep was called inside a step");
   if (options.micro_batches < 1) {
@@ -115,7 +116,7 @@ void EngineImpl::CompleteIfReady(ChunkId chunk) {
 absl::Status EngineImpl::ZeroUntouched(ChunkId chunk) {
   const BlockIndex block = Index(StateKind::kGradient, chunk);
   const bool begun = updates_->phase(chunk) == UpdateQueue::GradientPhase::kAccumulating;
-  const Need need{block, begun ? Need::Mode::kWrite : Need::Mode::kCreate};
+  const Need need{block, begun ? Need::Mode::kWrite : Need::Mode::kCreate, chunk};
   GANTRY_RETURN_IF_ERROR(Pin(Tier::kDevice, std::span(&need, 1), "zero gradients"));
   BeginGradient(chunk);
   const int64_t size = SizeOf(layout_->dtype_of(manager_->IdOf(block)));
@@ -169,6 +170,11 @@ absl::StatusOr<StepResult> EngineImpl::EndStep() {
   }
   const StepDecision decision = updates_->DecideStep();
   std::fill(ready_.begin(), ready_.end(), 0);
+  while (updates_->tentative() > 0) {
+    GANTRY_RETURN_IF_ERROR(updates_->SettleTentative());
+    if (updates_->tentative() == 0) break;
+    GANTRY_RETURN_IF_ERROR(WaitForChange("speculative updates", "end of step"));
+  }
   while (decision.skip && !updates_->idle()) {
     GANTRY_RETURN_IF_ERROR(updates_->SkipStep());
     if (updates_->idle()) break;

@@ -50,6 +50,7 @@ struct Scenario {
   IoPreference io = IoPreference::kAuto;
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   StateFormat format = StateFormat::kF32;
+  UpdateOrder order = UpdateOrder::kExact;
 };
 
 std::ostream& operator<<(std::ostream& out, const Scenario& s) { return out << s.name; }
@@ -113,7 +114,8 @@ absl::StatusOr<std::unique_ptr<Machinery>> MakeEngine(const Scenario& s) {
                       .chunk_elements = s.chunk_elements,
                       .gradient_dtype = s.model.micro_batches > 1 ? DType::kF32 : DType::kBF16,
                       .optimizer = s.optimizer,
-                      .state_format = s.format}));
+                      .state_format = s.format,
+                      .update_order = s.order}));
   return m;
 }
 
@@ -146,9 +148,55 @@ TEST_P(EngineIsBitIdentical, ToTheMemoryStore) {
   const EngineStatistics statistics = (*m)->engine->statistics();
   EXPECT_LE(statistics.device.slots_peak, s.device_slots);
   EXPECT_LE(statistics.host.slots_peak, s.host_slots);
+  if (s.order == UpdateOrder::kSpeculative) {
+    // How many there are depends on timing here; the simulation test counts them.
+    EXPECT_EQ(statistics.updates_taken_back, s.clip < 1.0 ? statistics.updates_speculated : 0);
+  } else {
+    EXPECT_EQ(statistics.updates_speculated, 0);
+  }
   if (s.files && s.host_slots < 50) {
     EXPECT_GT(statistics.lanes[static_cast<size_t>(TransferLane::kFileWrite)].bytes, 0);
   }
+}
+
+// Norms of the toy model's gradients are far from both clips.
+constexpr double kNeverClips = 1e9;
+constexpr double kAlwaysClips = 1e-3;
+
+std::vector<Scenario> SpeculativeScenarios() {
+  using enum DeviceTopology;
+  return {
+      {.name = "speculation_holds",
+       .topology = kUnified,
+       .device_slots = 30,
+       .host_slots = 0,
+       .clip = kNeverClips},
+      {.name = "speculation_fails",
+       .topology = kUnified,
+       .device_slots = 30,
+       .host_slots = 0,
+       .clip = kAlwaysClips},
+      {.name = "speculation_holds_discrete",
+       .device_slots = 18,
+       .host_slots = 11,
+       .clip = kNeverClips},
+      {.name = "speculation_fails_discrete",
+       .device_slots = 18,
+       .host_slots = 11,
+       .clip = kAlwaysClips},
+      {.name = "speculation_f32",
+       .topology = kUnified,
+       .device_slots = 40,
+       .host_slots = 0,
+       .model = {.dtype = DType::kF32},
+       .clip = kAlwaysClips},
+      {.name = "speculation_static",
+       .device_slots = 200,
+       .host_slots = 200,
+       .policy = "static",
+       .fractions = {.offload_parameters = 0.5, .offload_optimizer = 1.0, .spill_optimizer = 0.5},
+       .clip = kAlwaysClips},
+  };
 }
 
 std::vector<Scenario> Scenarios() {
@@ -233,6 +281,11 @@ std::vector<Scenario> Scenarios() {
        .files = true,
        .io = IoPreference::kThreads},
   };
+  for (Scenario s : SpeculativeScenarios()) {
+    s.files = true;
+    s.order = UpdateOrder::kSpeculative;
+    all.push_back(s);
+  }
   return all;
 }
 
@@ -260,6 +313,17 @@ std::vector<Scenario> Optimizers() {
                      .files = true,
                      .optimizer = kind,
                      .format = format});
+      for (const double clip : {kNeverClips, kAlwaysClips}) {
+        all.push_back({.name = name + (clip == kNeverClips ? "_speculated" : "_taken_back"),
+                       .topology = DeviceTopology::kUnified,
+                       .device_slots = 20,
+                       .host_slots = 0,
+                       .files = true,
+                       .clip = clip,
+                       .optimizer = kind,
+                       .format = format,
+                       .order = UpdateOrder::kSpeculative});
+      }
       if (format == StateFormat::kF32) continue;
       all.push_back({.name = name + "_device_updates",
                      .device_slots = 60,

@@ -45,10 +45,9 @@ class MemoryTracerTest : public ::testing::Test {
          .shape = {100},
          .dtype = DType::kBF16,
          .trainability = Trainability::kFrozen}};
-    auto layout = ChunkLayout::Create(specs, {},
-                                      {.chunk_elements = kChunk,
-                                       .gradient_dtype = DType::kBF16,
-                                       .state_format = format});
+    auto layout = ChunkLayout::Create(
+        specs, {},
+        {.chunk_elements = kChunk, .gradient_dtype = DType::kBF16, .state_format = format});
     GANTRY_CHECK(layout.ok()) << layout.status().ToString();
     layout_ = std::make_unique<ChunkLayout>(*std::move(layout));
     GANTRY_CHECK_EQ(layout_->chunk_count(), 4);

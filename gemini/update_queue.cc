@@ -24,6 +24,7 @@ UpdateQueue::UpdateQueue(Options options)
       team_(options.team),
       tensors_(std::move(options.tensors)),
       update_tiers_(std::move(options.update_tiers)),
+      update_order_(options.order),
       on_updated_(std::move(options.on_updated)),
       eight_bit_(manager_.layout()) {
   const ChunkLayout& layout = manager_.layout();
@@ -99,25 +100,24 @@ absl::Status UpdateQueue::SkipStep() {
   GANTRY_CHECK(current_->decided && current_->decision.skip);
   for (auto it = to_update_.begin(); it != to_update_.end();) {
     const ChunkId chunk(it->second);
-    ChunkGradient& gradient = at(chunk);
+    const StepContext& step = *at(chunk).step;
     const BlockIndex block = Index(StateKind::kGradient, chunk);
-    bool idle = gradient.step->decided && gradient.step->decision.skip;
-    for (const Tier tier : {Tier::kDevice, Tier::kHost}) {
-      const BlockCopy& copy = manager_.copy(block, tier);
-      idle = idle && (copy.phase == CopyPhase::kAbsent || copy.idle());
-    }
-    if (!idle) {
+    if (!step.decided || !step.decision.skip || !mover_.Idle(block)) {
       ++it;
       continue;
     }
     it = to_update_.erase(it);
     GANTRY_RETURN_IF_ERROR(mover_.Forget(block));
-    manager_.state(chunk).Transition(ChunkState::kHold, -1);
-    gradient.phase = GradientPhase::kNone;
-    gradient.step = nullptr;
-    --pending_;
+    EndGradient(chunk);
   }
   return absl::OkStatus();
+}
+
+void UpdateQueue::EndGradient(ChunkId chunk) {
+  manager_.state(chunk).Transition(ChunkState::kHold, -1);
+  at(chunk).phase = GradientPhase::kNone;
+  at(chunk).step = nullptr;
+  --pending_;
 }
 
 std::vector<BlockIndex> UpdateQueue::WrittenBlocks(ChunkId chunk) const {
@@ -150,35 +150,48 @@ std::vector<Want> UpdateQueue::Wants() const {
     const ChunkId chunk(c);
     wants.push_back({.block = Index(StateKind::kGradient, chunk), .tier = update_tier(chunk)});
   }
+  for (const auto& [order, c] : to_restore_) {
+    for (const BlockIndex block : RestoredBlocks(ChunkId(c))) {
+      const bool parameter = manager_.IdOf(block).kind == StateKind::kParameter;
+      wants.push_back({.block = block,
+                       .tier = update_tier(ChunkId(c)),
+                       .source = parameter ? Want::Source::kNothing : Want::Source::kContent});
+    }
+  }
   count = 0;
   for (const auto& [order, c] : to_update_) {
     if (count == kUpdateWindow) break;
-    const ChunkId chunk(c);
-    const ChunkGradient& gradient = at(chunk);
-    if (!gradient.step->decided || gradient.step->decision.skip) continue;
+    if (!MayUpdate(ChunkId(c))) continue;
     ++count;
-    const Tier tier = update_tier(chunk);
-    bool arrived = true;
-    const auto want = [&](BlockIndex block) {
-      wants.push_back({.block = block, .tier = tier});
-      arrived = arrived && manager_.copy(block, tier).phase == CopyPhase::kValid;
-    };
-    want(Index(StateKind::kGradient, chunk));
-    for (const BlockIndex block : WrittenBlocks(chunk)) want(block);
-    // A parameter beside its master is overwritten whole: it needs room, not content. Its room is
-    // taken last, since until the update it holds undefined bytes.
-    if (arrived && !manager_.layout().UpdateReadsParameter(chunk)) {
-      wants.push_back({.block = Index(StateKind::kParameter, chunk),
-                       .tier = tier,
-                       .source = Want::Source::kNothing});
-    }
+    AddWants(ChunkId(c), wants);
   }
   return wants;
 }
 
+void UpdateQueue::AddWants(ChunkId chunk, std::vector<Want>& wants) const {
+  const Tier tier = update_tier(chunk);
+  bool arrived = true;
+  const auto want = [&](BlockIndex block) {
+    wants.push_back({.block = block, .tier = tier});
+    arrived = arrived && manager_.copy(block, tier).phase == CopyPhase::kValid;
+  };
+  want(Index(StateKind::kGradient, chunk));
+  for (const BlockIndex block : WrittenBlocks(chunk)) want(block);
+  // A parameter beside its master is overwritten whole: it needs room, not content. Its room is
+  // taken last, since until the update it holds undefined bytes.
+  if (arrived && !manager_.layout().UpdateReadsParameter(chunk)) {
+    wants.push_back({.block = Index(StateKind::kParameter, chunk),
+                     .tier = tier,
+                     .source = Want::Source::kNothing});
+  }
+}
+
 bool UpdateQueue::OnlyUndecidedLeft() const {
-  if (running_ > 0 || !to_norm_.empty()) return false;
+  if (running_ > 0 || !to_norm_.empty() || !to_restore_.empty()) return false;
   for (const auto& [order, c] : to_update_) {
+    if (MayUpdate(ChunkId(c))) return false;
+  }
+  for (const auto& [order, c] : tentative_) {
     if (at(ChunkId(c)).step->decided) return false;
   }
   return true;
@@ -190,10 +203,12 @@ bool UpdateQueue::NormReady(ChunkId chunk) const {
 }
 
 bool UpdateQueue::UpdateReady(ChunkId chunk) const {
-  const StepContext& step = *at(chunk).step;
-  if (!step.decided || step.decision.skip) return false;
-  for (const BlockIndex block : UpdatedBlocks(chunk)) {
-    if (!mover_.Writable(block, update_tier(chunk))) return false;
+  return MayUpdate(chunk) && AllWritable(UpdatedBlocks(chunk), update_tier(chunk));
+}
+
+bool UpdateQueue::AllWritable(std::span<const BlockIndex> blocks, Tier tier) const {
+  for (const BlockIndex block : blocks) {
+    if (!mover_.Writable(block, tier)) return false;
   }
   return true;
 }
@@ -201,6 +216,9 @@ bool UpdateQueue::UpdateReady(ChunkId chunk) const {
 bool UpdateQueue::HasRunnableJob() const {
   for (const auto& [order, c] : to_norm_) {
     if (NormReady(ChunkId(c))) return true;
+  }
+  for (const auto& [order, c] : to_restore_) {
+    if (AllWritable(RestoredBlocks(ChunkId(c)), update_tier(ChunkId(c)))) return true;
   }
   for (const auto& [order, c] : to_update_) {
     if (UpdateReady(ChunkId(c))) return true;
@@ -213,36 +231,64 @@ absl::StatusOr<std::optional<UpdateQueue::Job>> UpdateQueue::TakeJob() {
     const ChunkId chunk(it->second);
     if (!NormReady(chunk)) continue;
     to_norm_.erase(it);
-    ChunkGradient& gradient = at(chunk);
-    gradient.phase = GradientPhase::kNorming;
+    at(chunk).phase = GradientPhase::kNorming;
     const BlockIndex block = Index(StateKind::kGradient, chunk);
     mover_.CancelEviction(block, update_tier(chunk));
     ++manager_.copy(block, update_tier(chunk)).pins;
     ++running_;
-    return Job{Job::Kind::kNorm, chunk, gradient.step};
+    return Job{.kind = Job::Kind::kNorm, .chunk = chunk, .step = at(chunk).step};
+  }
+  for (auto it = to_restore_.begin(); it != to_restore_.end(); ++it) {
+    const ChunkId chunk(it->second);
+    if (!AllWritable(RestoredBlocks(chunk), update_tier(chunk))) continue;
+    to_restore_.erase(it);
+    return BeginRestore(chunk);
   }
   for (auto it = to_update_.begin(); it != to_update_.end(); ++it) {
     const ChunkId chunk(it->second);
     if (!UpdateReady(chunk)) continue;
     to_update_.erase(it);
-    ChunkGradient& gradient = at(chunk);
-    gradient.phase = GradientPhase::kUpdating;
-    const Tier tier = update_tier(chunk);
-    for (const BlockIndex block : UpdatedBlocks(chunk)) {
-      GANTRY_RETURN_IF_ERROR(mover_.BeginWrite(block, tier));
-    }
-    if (manager_.layout().HasEightBitMoments(chunk)) eight_bit_.Settle(chunk, Codes(chunk));
-    ++running_;
-    return Job{Job::Kind::kUpdate, chunk, gradient.step};
+    return BeginUpdate(chunk);
   }
   return std::nullopt;
 }
 
+absl::StatusOr<UpdateQueue::Job> UpdateQueue::BeginUpdate(ChunkId chunk) {
+  ChunkGradient& gradient = at(chunk);
+  gradient.phase = GradientPhase::kUpdating;
+  const Tier tier = update_tier(chunk);
+  const bool tentative = !gradient.step->decided;
+  const std::vector<BlockIndex> states = WrittenBlocks(chunk);
+  for (const BlockIndex block : UpdatedBlocks(chunk)) {
+    const bool aside = tentative && std::find(states.begin(), states.end(), block) != states.end();
+    GANTRY_RETURN_IF_ERROR(aside ? mover_.BeginTentativeWrite(block, tier)
+                                 : mover_.BeginWrite(block, tier));
+  }
+  if (manager_.layout().HasEightBitMoments(chunk)) {
+    if (tentative) eight_bit_.SetScalesAside(chunk);
+    eight_bit_.Settle(chunk, Codes(chunk));
+  }
+  ++running_;
+  if (tentative) {
+    ++tentative_running_;
+    ++speculated_;
+  }
+  return Job{.kind = Job::Kind::kUpdate,
+             .chunk = chunk,
+             .tentative = tentative,
+             .gradient_factor = tentative ? AssumedFactor(gradient.step->hyper)
+                                          : gradient.step->decision.gradient_factor,
+             .step = gradient.step};
+}
+
 void UpdateQueue::RunJob(const Job& job) {
-  if (job.kind == Job::Kind::kNorm) {
-    RunNorm(job.chunk);
-  } else {
-    RunUpdate(job);
+  switch (job.kind) {
+    case Job::Kind::kNorm:
+      return RunNorm(job.chunk);
+    case Job::Kind::kUpdate:
+      return RunUpdate(job);
+    case Job::Kind::kRestore:
+      return RunRestore(job.chunk);
   }
 }
 
@@ -308,7 +354,7 @@ void UpdateQueue::UpdateEightBitChunk(const Job& job) {
         .master = arrays.master,
         .gradient = arrays.gradient,
         .parameter = arrays.parameter};
-    UpdateEightBit(range, slices, job.step->decision.gradient_factor, team_);
+    UpdateEightBit(range, slices, job.gradient_factor, team_);
   }
 }
 
@@ -322,8 +368,7 @@ void UpdateQueue::UpdateSlice(const Job& job, const TensorSlice& slice) {
   const int64_t end = slice.chunk_begin + slice.elements;
   while (begin < end) {
     const int64_t stop = begin < half ? std::min(end, half) : end;
-    gantry::UpdateSlice(SliceAt(job.chunk, begin, stop - begin), hyper,
-                        job.step->decision.gradient_factor, team_);
+    gantry::UpdateSlice(SliceAt(job.chunk, begin, stop - begin), hyper, job.gradient_factor, team_);
     begin = stop;
   }
 }
@@ -368,12 +413,20 @@ absl::Status UpdateQueue::FinishJob(const Job& job) {
     to_update_.emplace(gradient.order, job.chunk.value());
     return absl::OkStatus();
   }
+  if (job.kind == Job::Kind::kRestore) {
+    for (const BlockIndex block : RestoredBlocks(job.chunk)) mover_.EndWrite(block, tier);
+    EndGradient(job.chunk);
+    return on_updated_(job.chunk, job.step->start_clock);
+  }
   for (const BlockIndex block : UpdatedBlocks(job.chunk)) mover_.EndWrite(block, tier);
+  if (job.tentative) {
+    gradient.phase = GradientPhase::kTentative;
+    --tentative_running_;
+    tentative_.emplace(gradient.order, job.chunk.value());
+    return on_updated_(job.chunk, job.step->start_clock);
+  }
   GANTRY_RETURN_IF_ERROR(mover_.Forget(gradient_block));
-  manager_.state(job.chunk).Transition(ChunkState::kHold, -1);
-  gradient.phase = GradientPhase::kNone;
-  gradient.step = nullptr;
-  --pending_;
+  EndGradient(job.chunk);
   return on_updated_(job.chunk, job.step->start_clock);
 }
 
