@@ -153,10 +153,6 @@ class EngineImpl final : public Engine, private SlotSource {
   template <typename Visit>
   absl::Status ForEachChunkOf(TensorId tensor, int64_t first, int64_t count, Visit visit)
       GANTRY_REQUIRES(mutex_);
-  void CopyOut(BlockIndex block, int64_t element, std::span<std::byte> bytes) const
-      GANTRY_REQUIRES(mutex_);
-  void CopyIn(BlockIndex block, int64_t element, std::span<const std::byte> bytes)
-      GANTRY_REQUIRES(mutex_);
   // Elements of one chunk from `element` on, as the interface shows them.
   absl::Status ReadSlice(StateKind kind, ChunkId chunk, int64_t element, std::span<std::byte> bytes)
       GANTRY_REQUIRES(mutex_);

@@ -32,6 +32,22 @@ float FloatAt(std::span<const std::byte> bytes, size_t index) {
   return value;
 }
 
+// Calls copy(memory, offset in the range, bytes) for each part of `bytes` bytes from an element of
+// a block on: a 4-byte block lies in two slots.
+template <typename Copy>
+void ForEachPart(const ChunkManager& manager, BlockIndex block, int64_t element, size_t bytes,
+                 Copy copy) {
+  const int64_t slot = manager.layout().slot_bytes().count();
+  int64_t at = element * manager.layout().element_bytes(manager.IdOf(block));
+  for (size_t done = 0; done < bytes;) {
+    const size_t n = std::min(bytes - done, static_cast<size_t>(slot - at % slot));
+    const auto part = static_cast<int>(at / slot);
+    copy(manager.Part(block, manager.storage_tier(), part) + at % slot, done, n);
+    done += n;
+    at += static_cast<int64_t>(n);
+  }
+}
+
 }  // namespace
 
 absl::Status EngineImpl::CheckStateAccess(StateKind kind, TensorId tensor, int64_t first,
@@ -68,33 +84,6 @@ absl::Status EngineImpl::ForEachChunkOf(TensorId tensor, int64_t first, int64_t 
     done += n;
   }
   return absl::OkStatus();
-}
-
-void EngineImpl::CopyOut(BlockIndex block, int64_t element, std::span<std::byte> bytes) const {
-  const int64_t slot = layout_->slot_bytes().count();
-  int64_t at = element * layout_->element_bytes(manager_->IdOf(block));
-  while (!bytes.empty()) {
-    const auto n = std::min<size_t>(bytes.size(), static_cast<size_t>(slot - at % slot));
-    std::memcpy(
-        bytes.data(),
-        manager_->Part(block, manager_->storage_tier(), static_cast<int>(at / slot)) + at % slot,
-        n);
-    bytes = bytes.subspan(n);
-    at += static_cast<int64_t>(n);
-  }
-}
-
-void EngineImpl::CopyIn(BlockIndex block, int64_t element, std::span<const std::byte> bytes) {
-  const int64_t slot = layout_->slot_bytes().count();
-  int64_t at = element * layout_->element_bytes(manager_->IdOf(block));
-  while (!bytes.empty()) {
-    const auto n = std::min<size_t>(bytes.size(), static_cast<size_t>(slot - at % slot));
-    std::memcpy(
-        manager_->Part(block, manager_->storage_tier(), static_cast<int>(at / slot)) + at % slot,
-        bytes.data(), n);
-    bytes = bytes.subspan(n);
-    at += static_cast<int64_t>(n);
-  }
 }
 
 absl::Status EngineImpl::ReadState(StateKind kind, TensorId tensor, int64_t first,
@@ -172,7 +161,10 @@ absl::Status EngineImpl::ReadBlock(StateKind kind, ChunkId chunk, int64_t elemen
                                    std::span<std::byte> bytes) {
   const Need need{Index(kind, chunk), Need::Mode::kRead, chunk};
   GANTRY_RETURN_IF_ERROR(Pin(manager_->storage_tier(), std::span(&need, 1), "read state"));
-  CopyOut(need.block, element, bytes);
+  ForEachPart(*manager_, need.block, element, bytes.size(),
+              [&](const std::byte* memory, size_t offset, size_t n) {
+                std::memcpy(bytes.data() + offset, memory, n);
+              });
   Unpin(manager_->storage_tier(), std::span(&need, 1));
   return absl::OkStatus();
 }
@@ -259,7 +251,13 @@ absl::Status EngineImpl::WriteBlocks(ChunkId chunk, int64_t element,
     needs.push_back({Index(write.kind, chunk), Need::Mode::kWrite, chunk});
   }
   GANTRY_RETURN_IF_ERROR(Pin(tier, needs, "write state"));
-  for (size_t i = 0; i < needs.size(); ++i) CopyIn(needs[i].block, element, writes[i].bytes);
+  for (size_t i = 0; i < needs.size(); ++i) {
+    const std::span<const std::byte> bytes = writes[i].bytes;
+    ForEachPart(*manager_, needs[i].block, element, bytes.size(),
+                [&](std::byte* memory, size_t offset, size_t n) {
+                  std::memcpy(memory, bytes.data() + offset, n);
+                });
+  }
   Unpin(tier, needs);
   return SettleWritten(chunk, std::move(needs));
 }

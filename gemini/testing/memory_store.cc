@@ -14,7 +14,6 @@
 #include "device/host/host_device.h"
 #include "gemini/optimizer_step.h"
 #include "gemini/step_decision.h"
-#include "offload/eight_bit_states.h"
 #include "offload/elements.h"
 #include "offload/gradient_norm.h"
 #include "offload/optimizer.h"
@@ -145,21 +144,16 @@ absl::Status MemoryStore::Seal() {
     if (extent.trainability == Trainability::kFrozen) continue;
     group.gradient.resize(elements * static_cast<size_t>(SizeOf(GradientDType(extent.dtype))));
     if (extent.dtype != DType::kF32) group.master.resize(elements);
-    // Whole quantization blocks.
-    const auto moments = static_cast<size_t>(RoundUp(extent.elements, kQuantizationBlockElements));
     const OptimizerStates states = StatesOf(options_.optimizer);
-    if (states.momentum) group.momentum.resize(moments);
-    if (states.variance) group.variance.resize(moments);
-    if (!eight_bit()) continue;
-    for (std::vector<char>* flags :
-         {&group.used, &group.momentum_written, &group.variance_written}) {
-      flags->assign(moments, 0);
-    }
+    const StateFormat format = options_.state_format;
+    if (states.momentum) group.momentum = {StateKind::kMomentum, extent.elements, format};
+    if (states.variance) group.variance = {StateKind::kVariance, extent.elements, format};
   }
-  for (int64_t i = 0; i < layout().tensor_count() && eight_bit(); ++i) {
+  for (int64_t i = 0; i < layout().tensor_count(); ++i) {
     const TensorPlacement& place = layout().placement(TensorId(i));
     GroupStorage& group = groups_[static_cast<size_t>(place.group)];
-    if (!group.used.empty()) std::fill_n(group.used.begin() + place.offset, place.elements, 1);
+    group.momentum.AddTensor(place.offset, place.elements);
+    group.variance.AddTensor(place.offset, place.elements);
   }
   arena_->SetMode(ActivationArena::Mode::kBacked);
   return absl::OkStatus();
@@ -352,38 +346,16 @@ std::vector<double> MemoryStore::NormPartials() const {
   return partials;
 }
 
-void MemoryStore::RoundMoment(GroupStorage& group, StateKind moment, Rounding rounding) {
-  const bool is_momentum = moment == StateKind::kMomentum;
-  std::vector<float>& values = is_momentum ? group.momentum : group.variance;
-  std::vector<char>& written = is_momentum ? group.momentum_written : group.variance_written;
-  std::vector<uint8_t> codes(kQuantizationBlockElements * kCodeBytesPerElement);
-  std::vector<float> zeros(kQuantizationBlockElements, 0.0F);
-  for (size_t begin = 0; begin < values.size(); begin += kQuantizationBlockElements) {
-    bool whole = true;
-    for (size_t i = begin; i < begin + kQuantizationBlockElements; ++i) {
-      whole = whole && (written[i] != 0 || group.used[i] == 0);
-    }
-    if (!whole && rounding == Rounding::kWrittenWhole) continue;
-    float* const block = values.data() + begin;
-    float* const first = is_momentum ? block : zeros.data();
-    float* const second = is_momentum ? nullptr : block;
-    const EightBitScales scales = EncodeBlock(first, second, codes.data());
-    DecodeBlock(codes.data(), scales, first, second);
-    std::fill_n(written.begin() + static_cast<int64_t>(begin), kQuantizationBlockElements, 0);
-  }
-}
-
-void MemoryStore::RoundAllMoments() {
-  if (!eight_bit()) return;
+void MemoryStore::RoundMoments() {
   for (GroupStorage& group : groups_) {
-    for (const StateKind moment : {StateKind::kMomentum, StateKind::kVariance}) {
-      RoundMoment(group, moment, Rounding::kAll);
-    }
+    group.momentum.RoundAll();
+    group.variance.RoundAll();
   }
 }
 
 void MemoryStore::Update(const OptimizerStep& step, float gradient_factor) {
-  RoundAllMoments();
+  const OptimizerStates states = StatesOf(options_.optimizer);
+  RoundMoments();
   for (int64_t i = 0; i < layout().tensor_count(); ++i) {
     const TensorState& tensor = state(TensorId(i));
     if (tensor.spec.trainability == Trainability::kFrozen) continue;
@@ -392,8 +364,8 @@ void MemoryStore::Update(const OptimizerStep& step, float gradient_factor) {
     std::byte* parameter = group.parameter.data() + place.offset * SizeOf(tensor.spec.dtype);
     OptimizerSlice slice{
         .count = place.elements,
-        .momentum = group.momentum.empty() ? nullptr : group.momentum.data() + place.offset,
-        .variance = group.variance.empty() ? nullptr : group.variance.data() + place.offset,
+        .momentum = group.momentum.data() + place.offset,
+        .variance = states.variance ? group.variance.data() + place.offset : nullptr,
         .gradient = {.data = GradientOf(TensorId(i)), .dtype = GradientDType(tensor.spec.dtype)},
         .parameter = std::nullopt};
     if (tensor.spec.dtype == DType::kF32) {
@@ -404,7 +376,7 @@ void MemoryStore::Update(const OptimizerStep& step, float gradient_factor) {
     }
     UpdateSlice(slice, HyperOf(step, tensor.options), gradient_factor, options_.team);
   }
-  RoundAllMoments();
+  RoundMoments();
 }
 
 absl::StatusOr<MemoryStore::StateRange> MemoryStore::FindState(StateKind kind, TensorId tensor,
@@ -432,10 +404,10 @@ absl::StatusOr<MemoryStore::StateRange> MemoryStore::FindState(StateKind kind, T
     base = group.parameter.data();
     element_bytes = SizeOf(it.spec.dtype);
   } else {
-    std::vector<float>& values = kind == StateKind::kMaster     ? group.master
-                                 : kind == StateKind::kMomentum ? group.momentum
-                                                                : group.variance;
-    base = reinterpret_cast<std::byte*>(values.data());
+    float* const values = kind == StateKind::kMaster     ? group.master.data()
+                          : kind == StateKind::kMomentum ? group.momentum.data()
+                                                         : group.variance.data();
+    base = reinterpret_cast<std::byte*>(values);
   }
   if (bytes % element_bytes != 0) {
     return InvalidArgument(bytes, " bytes of ", Name(kind), " of '", it.spec.name,
@@ -472,12 +444,8 @@ void MemoryStore::DeriveFromWrite(StateKind kind, TensorId tensor, int64_t first
   const TensorPlacement& place = layout().placement(tensor);
   GroupStorage& group = groups_[static_cast<size_t>(place.group)];
   const int64_t begin = place.offset + first;
-  const bool is_moment = kind == StateKind::kMomentum || kind == StateKind::kVariance;
-  if (is_moment && eight_bit()) {
-    auto& written = kind == StateKind::kMomentum ? group.momentum_written : group.variance_written;
-    std::fill_n(written.begin() + begin, count, 1);
-    RoundMoment(group, kind, Rounding::kWrittenWhole);
-  }
+  if (kind == StateKind::kMomentum) group.momentum.OnWritten(begin, count);
+  if (kind == StateKind::kVariance) group.variance.OnWritten(begin, count);
   if (group.master.empty()) return;  // f32 or frozen
   const int64_t size = SizeOf(it.spec.dtype);
   for (int64_t i = begin; i < begin + count; ++i) {

@@ -39,6 +39,7 @@
 #include "device/device.h"
 #include "device/slot_pool.h"
 #include "gemini/parameter_store.h"
+#include "gemini/testing/moment_array.h"
 #include "placement_policy/trace.h"
 
 namespace gantry {
@@ -106,13 +107,9 @@ class MemoryStore final : public ParameterStore, private SlotSource {
     std::vector<std::byte> parameter;
     std::vector<std::byte> gradient;
     std::vector<float> master;
-    std::vector<float> momentum;
-    std::vector<float> variance;
+    MomentArray momentum;
+    MomentArray variance;
     int64_t extent = 0;
-    // Eight-bit moments only, by element.
-    std::vector<char> used;  // belongs to a tensor
-    std::vector<char> momentum_written;
-    std::vector<char> variance_written;
   };
   struct StateRange {
     std::byte* begin;
@@ -144,11 +141,7 @@ class MemoryStore final : public ParameterStore, private SlotSource {
   absl::StatusOr<StateRange> FindState(StateKind kind, TensorId tensor, int64_t first,
                                        int64_t bytes);
   ChunkLayout::Options LayoutOptions() const;
-  bool eight_bit() const { return options_.state_format == StateFormat::kEightBit; }
-  // Rounds blocks of a moment: those that were written whole, or all of them.
-  enum class Rounding { kWrittenWhole, kAll };
-  static void RoundMoment(GroupStorage& group, StateKind moment, Rounding rounding);
-  void RoundAllMoments();
+  void RoundMoments();
   void DeriveFromWrite(StateKind kind, TensorId tensor, int64_t first, int64_t count);
 
   Options options_;
