@@ -10,7 +10,6 @@
 #include <hwy/foreach_target.h>  // includes this file again, once per target
 #include <hwy/highway.h>
 
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -18,12 +17,12 @@
 #include <type_traits>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "base/check.h"
 #include "base/dtype.h"
 #include "base/parallel_for.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "chunk/optimizer_states.h"
 #include "offload/elements.h"
 #include "offload/elements_simd-inl.h"
 #include "offload/optimizer_rules-inl.h"
@@ -35,14 +34,6 @@ namespace HWY_NAMESPACE {
 // Where the new master is written beside the f32 master: nowhere (void), to an element type, or to
 // a bf16 parameter and a low half that replace the f32 master.
 struct SplitBFloat16 {};
-
-// NaN lanes become one NaN: which operand's payload survives an addition of two NaNs depends on the
-// order the compiler puts them in, and the sign of 0 / 0 on the processor.
-template <class D>
-HWY_INLINE VectorOf<D> CanonicalizeNan(D d, VectorOf<D> value) {
-  const auto canonical = hn::BitCast(d, hn::Set(hn::Rebind<uint32_t, D>(), 0x7fc00000u));
-  return hn::IfThenElse(hn::IsNaN(value), canonical, value);
-}
 
 // split_master.h's JoinMaster. Takes the tie bit out of `variance`.
 template <class D>
@@ -188,22 +179,6 @@ HWY_EXPORT(UpdateRange);
 // 28 bytes an element make 0.9 MB a task: tens of microseconds, against about one to hand it out.
 constexpr int64_t kTaskElements = int64_t{32} * 1024;
 
-// Names of the enumerators, in order.
-constexpr std::array<std::string_view, 5> kKindNames = {"adamw", "adam", "sgd", "lion",
-                                                        "adafactor"};
-constexpr std::array<std::string_view, 3> kFormatNames = {"f32", "split_master", "eight_bit"};
-
-template <typename Enum, size_t kCount>
-absl::StatusOr<Enum> Parse(std::string_view what, const std::array<std::string_view, kCount>& names,
-                           std::string_view name) {
-  std::string expected;
-  for (size_t i = 0; i < kCount; ++i) {
-    if (name == names[i]) return static_cast<Enum>(i);
-    expected += StrCat(i == 0 ? "" : i + 1 == kCount ? " or " : ", ", names[i]);
-  }
-  return InvalidArgument("unknown ", what, " '", name, "': expected ", expected);
-}
-
 absl::Status CheckNonNegative(OptimizerKind kind, std::string_view name, double value) {
   if (std::isfinite(value) && value >= 0) return absl::OkStatus();
   return InvalidArgument(Name(kind), " ", name, " must be finite and not negative, not ", value);
@@ -230,43 +205,6 @@ void CheckSlice(const OptimizerSlice& slice, OptimizerKind kind) {
 }
 
 }  // namespace
-
-std::string_view Name(OptimizerKind kind) { return kKindNames[static_cast<size_t>(kind)]; }
-std::string_view Name(StateFormat format) { return kFormatNames[static_cast<size_t>(format)]; }
-
-absl::StatusOr<OptimizerKind> ParseOptimizerKind(std::string_view name) {
-  return Parse<OptimizerKind>("optimizer", kKindNames, name);
-}
-
-absl::StatusOr<StateFormat> ParseStateFormat(std::string_view name) {
-  return Parse<StateFormat>("state format", kFormatNames, name);
-}
-
-OptimizerStates StatesOf(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::kAdamW:
-    case OptimizerKind::kAdam:
-      return {.momentum = true, .variance = true};
-    case OptimizerKind::kSgd:
-    case OptimizerKind::kLion:
-      return {.momentum = true, .variance = false};
-    case OptimizerKind::kAdafactor:
-      break;
-  }
-  return {.momentum = false, .variance = false};
-}
-
-bool Supports(OptimizerKind kind, StateFormat format) {
-  switch (format) {
-    case StateFormat::kF32:
-      return true;
-    case StateFormat::kSplitMaster:
-      return StatesOf(kind).variance;
-    case StateFormat::kEightBit:
-      return StatesOf(kind).momentum;
-  }
-  return false;
-}
 
 absl::Status ValidateOptimizer(const OptimizerHyper& hyper) {
   const OptimizerKind kind = hyper.kind;
@@ -297,6 +235,23 @@ OptimizerScalars ComputeScalars(const OptimizerHyper& hyper) {
       .correction2 = static_cast<float>(std::sqrt(correction2)),
       .epsilon = static_cast<float>(hyper.epsilon),
   };
+}
+
+OptimizerSlice PartOf(const OptimizerSlice& slice, int64_t begin, int64_t count) {
+  GANTRY_CHECK(begin >= 0 && count >= 0 && count <= slice.count - begin);
+  OptimizerSlice part = slice;
+  part.count = count;
+  if (part.master != nullptr) part.master += begin;
+  if (part.low_half != nullptr) part.low_half += begin;
+  if (part.momentum != nullptr) part.momentum += begin;
+  if (part.variance != nullptr) part.variance += begin;
+  part.gradient.data =
+      static_cast<const std::byte*>(part.gradient.data) + begin * SizeOf(part.gradient.dtype);
+  if (part.parameter.has_value()) {
+    part.parameter->data =
+        static_cast<std::byte*>(part.parameter->data) + begin * SizeOf(part.parameter->dtype);
+  }
+  return part;
 }
 
 void UpdateSlice(const OptimizerSlice& slice, const OptimizerHyper& hyper, float gradient_factor,

@@ -21,6 +21,7 @@
 #include "base/dtype.h"
 #include "base/parallel_for.h"
 #include "base/random.h"
+#include "chunk/optimizer_states.h"
 #include "gtest/gtest.h"
 #include "offload/dispatch_targets.h"
 #include "offload/elements.h"
@@ -400,29 +401,6 @@ TEST(OptimizerTest, LionStandsStillOnZeroAndShowsNan) {
   EXPECT_EQ(state.master[0], 2.0f);
   EXPECT_TRUE(std::isnan(state.master[1]));
   EXPECT_TRUE(std::isnan(state.momentum[1]));
-}
-
-TEST(OptimizerTest, NamesParseBackAndUnknownOnesListTheKnown) {
-  for (const OptimizerKind kind : {OptimizerKind::kAdamW, OptimizerKind::kAdam, OptimizerKind::kSgd,
-                                   OptimizerKind::kLion, OptimizerKind::kAdafactor}) {
-    EXPECT_EQ(ParseOptimizerKind(Name(kind)).value(), kind);
-  }
-  for (const StateFormat format :
-       {StateFormat::kF32, StateFormat::kSplitMaster, StateFormat::kEightBit}) {
-    EXPECT_EQ(ParseStateFormat(Name(format)).value(), format);
-  }
-  EXPECT_EQ(ParseOptimizerKind("adamx").status().message(),
-            "unknown optimizer 'adamx': expected adamw, adam, sgd, lion or adafactor");
-  EXPECT_EQ(ParseStateFormat("").status().message(),
-            "unknown state format '': expected f32, split_master or eight_bit");
-}
-
-TEST(OptimizerTest, FormatsNeedTheArraysTheyEncode) {
-  EXPECT_TRUE(Supports(OptimizerKind::kAdafactor, StateFormat::kF32));
-  EXPECT_FALSE(Supports(OptimizerKind::kAdafactor, StateFormat::kEightBit));
-  EXPECT_TRUE(Supports(OptimizerKind::kAdam, StateFormat::kSplitMaster));
-  EXPECT_FALSE(Supports(OptimizerKind::kSgd, StateFormat::kSplitMaster));
-  EXPECT_TRUE(Supports(OptimizerKind::kLion, StateFormat::kEightBit));
 }
 
 TEST(OptimizerTest, DecayIsDecoupledFromTheGradient) {

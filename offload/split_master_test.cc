@@ -13,6 +13,7 @@
 #include "base/dtype.h"
 #include "base/parallel_for.h"
 #include "base/random.h"
+#include "chunk/optimizer_states.h"
 #include "gtest/gtest.h"
 #include "offload/dispatch_targets.h"
 #include "offload/elements.h"

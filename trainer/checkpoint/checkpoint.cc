@@ -24,6 +24,7 @@
 #include "base/strings.h"
 #include "chunk/block.h"
 #include "chunk/chunk_layout.h"
+#include "chunk/optimizer_states.h"
 #include "gemini/parameter_store.h"
 #include "trainer/checkpoint/checkpoint_directory.h"
 #include "trainer/checkpoint/manifest.h"
@@ -171,11 +172,18 @@ absl::Status Checkpoint::VerifyState(const TensorEntry& tensor, const StateEntry
 
 absl::Status Checkpoint::CheckModel(const ParameterStore& store) const {
   const ChunkLayout& layout = store.layout();
+  bool trains = false;
   for (const TensorEntry& tensor : manifest_.tensors) {
-    const absl::Status status = MatchTensor(layout, tensor).status();
-    if (!status.ok()) {
-      return Annotate(status, StrCat("checkpoint '", path_, "' is from another model: "));
+    const absl::StatusOr<TensorId> id = MatchTensor(layout, tensor);
+    if (!id.ok()) {
+      return Annotate(id.status(), StrCat("checkpoint '", path_, "' is from another model: "));
     }
+    trains = trains || layout.tensor(*id).trainability == Trainability::kTrainable;
+  }
+  if (trains && manifest_.optimizer != layout.optimizer()) {
+    return InvalidArgument("checkpoint '", path_, "' holds the states of ", manifest_.optimizer,
+                           ", not of ", layout.optimizer(),
+                           ": go on with the same optimizer, or start a new run");
   }
   const auto count = static_cast<int64_t>(manifest_.tensors.size());
   if (count == layout.tensor_count()) return absl::OkStatus();

@@ -37,7 +37,8 @@ class Checkpoint {
   // Compares every byte of the states with its checksum. Errors: kDataLoss naming the tensor.
   absl::Status Verify() const;
 
-  // Whether the model of a sealed store is the one that was saved. A frozen tensor may have been
+  // Whether the model of a sealed store is the one that was saved, and what is trained of it is
+  // trained by the same optimizer, whatever the format of its states. A frozen tensor may have been
   // trainable when it was saved: its value suffices. Errors: kInvalidArgument saying what differs.
   absl::Status CheckModel(const ParameterStore& store) const;
 

@@ -185,7 +185,8 @@ absl::Status WriteStates(FileCalls* files, ParameterStore& store, const std::str
                        .dtype = spec.dtype,
                        .trainability = spec.trainability,
                        .states = {}};
-    for (const StateKind kind : SavedStates(spec.dtype, spec.trainability)) {
+    for (const StateKind kind :
+         SavedStates(spec.dtype, spec.trainability, store.layout().optimizer())) {
       GANTRY_ASSIGN_OR_RETURN(StateEntry entry, WriteOneState(store, id, kind, buffer, file));
       tensor.states.push_back(std::move(entry));
     }
@@ -238,8 +239,10 @@ absl::StatusOr<std::string> CheckpointDirectory::Save(ParameterStore& store,
                                                       const RunPosition& position,
                                                       const RunSettings& settings) {
   GANTRY_RETURN_IF_ERROR(RemoveLeftovers(*options_.files, options_.path));
-  absl::Status status =
-      WriteTemporary(store, {.position = position, .settings = settings, .tensors = {}});
+  absl::Status status = WriteTemporary(store, {.position = position,
+                                               .settings = settings,
+                                               .optimizer = store.layout().optimizer(),
+                                               .tensors = {}});
   const std::string name = FreeName(position.step);
   if (status.ok()) status = Publish(name);
   if (!status.ok()) {

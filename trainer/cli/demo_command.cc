@@ -150,6 +150,8 @@ class TurnedRun {
                                                   .threads = ThreadsOf(config.train),
                                                   .compute_dtype = config.model.parameter_dtype,
                                                   .gradient_dtype = GradientDTypeOf(config),
+                                                  .optimizer = config.optimizer.kind,
+                                                  .state_format = config.optimizer.state_format,
                                                   .clock = &run->clock_,
                                                   .logger = &run->logger_,
                                                   .files = context.files}));

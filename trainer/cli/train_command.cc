@@ -100,6 +100,7 @@ std::string SummaryJson(const TrainingSummary& summary) {
   if (summary.engine.has_value()) {
     json.update(ToJson(summary.engine->device, "device"));
     json.update(ToJson(summary.engine->host, "host"));
+    json["state_outside_slots_bytes"] = summary.engine->state_outside_slots.count();
     json["nvme_read_bytes"] = LaneBytes(*summary.engine, TransferLane::kFileRead);
     json["nvme_written_bytes"] = LaneBytes(*summary.engine, TransferLane::kFileWrite);
     json["io_backend"] = summary.engine->io_backend();
@@ -142,6 +143,8 @@ absl::StatusOr<TrainingSummary> Train(const RunConfig& config, const CommandCont
                                                 .threads = ThreadsOf(config.train),
                                                 .compute_dtype = config.model.parameter_dtype,
                                                 .gradient_dtype = GradientDTypeOf(config),
+                                                .optimizer = config.optimizer.kind,
+                                                .state_format = config.optimizer.state_format,
                                                 .clock = &clock,
                                                 .logger = &logger,
                                                 .files = context.files,
