@@ -273,8 +273,8 @@ absl::Status CheckpointDirectory::Publish(const std::string& name) {
   const int error =
       options_.files->Rename(AT_FDCWD, PathOf(kTemporaryName), AT_FDCWD, PathOf(name));
   if (error != 0) return ErrnoStatus(-error, StrCat("rename a checkpoint to ", PathOf(name)));
+  names_.insert(names_.begin(), name);  // whatever fails from here on, it is there
   GANTRY_RETURN_IF_ERROR(SyncDirectory(*options_.files, options_.path));
-  names_.insert(names_.begin(), name);
   std::string list;
   const size_t keep = options_.keep == 0 ? names_.size() : static_cast<size_t>(options_.keep);
   for (size_t i = 0; i < std::min(keep, names_.size()); ++i) list += names_[i] + "\n";

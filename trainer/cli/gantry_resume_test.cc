@@ -89,6 +89,7 @@ TEST_P(GantryKilledTest, AtAnyMomentAndResumedIsBitIdentical) {
   }
   EXPECT_GE(killed, 2) << "the runs ended before they could be killed";
   ASSERT_EQ(last.exit_code, 0) << last.err;
+  EXPECT_EQ(JsonValue(last.out, "left_behind"), "[]") << last.err;
   EXPECT_EQ(JsonValue(last.out, "parameter_hash"), JsonValue(whole.out, "parameter_hash"));
   EXPECT_EQ(Losses(folder, "killed.jsonl"), Losses(folder, "whole.jsonl"));
   EXPECT_THAT(last.err, HasSubstr(StrCat("runs that died left ", killed)));

@@ -142,6 +142,7 @@ TEST(Gantry, TheBudgetDoesNotChangeTheGeneratedText) {
   const ProgramResult tight = folder.Run(generate);
   ASSERT_EQ(tight.exit_code, 0) << tight.err;
   EXPECT_EQ(JsonValue(tight.out, "text"), JsonValue(roomy.out, "text"));
+  EXPECT_EQ(JsonValue(tight.out, "left_behind"), "[]") << tight.err;
 }
 
 TEST(Gantry, JsonIsOneObjectOnStandardOutput) {
@@ -154,6 +155,7 @@ TEST(Gantry, JsonIsOneObjectOnStandardOutput) {
                           "device_peak_bytes", "nvme_read_bytes", "io_backend"}) {
     EXPECT_THAT(JsonValue(result.out, key), Not(IsEmpty()));
   }
+  EXPECT_EQ(JsonValue(result.out, "left_behind"), "[]");
   EXPECT_EQ(folder.Run({"version", "--json"}).out, "{\"version\":\"0.1.0\"}\n");
 }
 
