@@ -125,12 +125,6 @@ void AddSquaresEach(ConstElements from, int64_t count, double* sums) {
   });
 }
 
-template <class D>
-HWY_INLINE VectorOf<D> CanonicalizeNan(D d, VectorOf<D> value) {
-  const auto canonical = hn::BitCast(d, hn::Set(hn::Rebind<uint32_t, D>(), 0x7fc00000u));
-  return hn::IfThenElse(hn::IsNaN(value), canonical, value);
-}
-
 // v = v + weight * (g^2 - v) from `i` on while whole vectors fit; returns the first not done.
 template <class D, typename Gradient>
 HWY_INLINE int64_t AverageVectors(D d, const AdafactorTerms& terms, float weight, float* variance,

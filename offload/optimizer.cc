@@ -36,14 +36,6 @@ namespace HWY_NAMESPACE {
 // a bf16 parameter and a low half that replace the f32 master.
 struct SplitBFloat16 {};
 
-// NaN lanes become one NaN: which operand's payload survives an addition of two NaNs depends on the
-// order the compiler puts them in, and the sign of 0 / 0 on the processor.
-template <class D>
-HWY_INLINE VectorOf<D> CanonicalizeNan(D d, VectorOf<D> value) {
-  const auto canonical = hn::BitCast(d, hn::Set(hn::Rebind<uint32_t, D>(), 0x7fc00000u));
-  return hn::IfThenElse(hn::IsNaN(value), canonical, value);
-}
-
 // split_master.h's JoinMaster. Takes the tie bit out of `variance`.
 template <class D>
 HWY_INLINE VectorOf<D> LoadSplitMaster(D d, const OptimizerSlice& slice, int64_t i,
