@@ -255,22 +255,17 @@ void Task::UpdateBlock(int64_t block) const {
   const bool has_variance = StatesOf(slice->hyper.kind).variance;
   uint8_t* const codes = range.codes + begin * kCodeBytesPerElement;
   float* const variances = has_variance ? variance.data() : nullptr;
+  const OptimizerSlice whole = {.count = range.count,
+                                .master = range.master,
+                                .gradient = range.gradient,
+                                .parameter = range.parameter};
   DecodeBlock(codes, range.scales[block], momentum.data(), variances);
   for (; slice != slices.end() && slice->begin < end; ++slice) {
     const int64_t first = std::max(slice->begin, begin);
     const int64_t last = std::min(slice->begin + slice->count, end);
-    OptimizerSlice work = {.count = last - first,
-                           .master = range.master + first,
-                           .momentum = momentum.data() + (first - begin),
-                           .variance = has_variance ? variance.data() + (first - begin) : nullptr,
-                           .gradient = {.data = static_cast<const std::byte*>(range.gradient.data) +
-                                                first * SizeOf(range.gradient.dtype),
-                                        .dtype = range.gradient.dtype},
-                           .parameter = range.parameter};
-    if (work.parameter.has_value()) {
-      work.parameter->data =
-          static_cast<std::byte*>(work.parameter->data) + first * SizeOf(work.parameter->dtype);
-    }
+    OptimizerSlice work = PartOf(whole, first, last - first);
+    work.momentum = momentum.data() + (first - begin);
+    work.variance = has_variance ? variance.data() + (first - begin) : nullptr;
     UpdateElements(work, scalars[slice - slices.begin()], gradient_factor);
   }
   range.scales[block] = EncodeBlock(momentum.data(), variances, codes);

@@ -291,6 +291,23 @@ OptimizerScalars ComputeScalars(const OptimizerHyper& hyper) {
   };
 }
 
+OptimizerSlice PartOf(const OptimizerSlice& slice, int64_t begin, int64_t count) {
+  GANTRY_CHECK(begin >= 0 && count >= 0 && count <= slice.count - begin);
+  OptimizerSlice part = slice;
+  part.count = count;
+  if (part.master != nullptr) part.master += begin;
+  if (part.low_half != nullptr) part.low_half += begin;
+  if (part.momentum != nullptr) part.momentum += begin;
+  if (part.variance != nullptr) part.variance += begin;
+  part.gradient.data =
+      static_cast<const std::byte*>(part.gradient.data) + begin * SizeOf(part.gradient.dtype);
+  if (part.parameter.has_value()) {
+    part.parameter->data =
+        static_cast<std::byte*>(part.parameter->data) + begin * SizeOf(part.parameter->dtype);
+  }
+  return part;
+}
+
 void UpdateSlice(const OptimizerSlice& slice, const OptimizerHyper& hyper, float gradient_factor,
                  ThreadTeam* team) {
   CheckSlice(slice, hyper.kind);

@@ -110,6 +110,9 @@ struct OptimizerSlice {
   std::optional<Elements> parameter;  // receives the new master, rounded to nearest even
 };
 
+// Elements [begin, begin + count) of a slice. REQUIRES: inside the slice.
+OptimizerSlice PartOf(const OptimizerSlice& slice, int64_t begin, int64_t count);
+
 // Updates the slice in place and returns when all of it is done. `gradient_factor` (clip
 // coefficient over loss scale; 1 for neither) multiplies the gradient in the same pass. Gradients
 // that are not finite are not skipped: they end in the state, so agree on skipping first
