@@ -4,6 +4,8 @@
 // c mod 16, in order, the lanes of a row are added up as a tree, and the rows one after the other.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "offload/adafactor.cc"
+// The sums below are an array of vectors, which scalable vectors do not allow.
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #include "offload/adafactor.h"
 
 #include <hwy/foreach_target.h>  // includes this file again, once per target
@@ -16,7 +18,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -62,25 +64,42 @@ struct UpdateValues {
 };
 
 template <class D64, class Values>
-HWY_INLINE void AddVector(D64 d64, const Values& values, int64_t i, double* sums) {
+HWY_INLINE hn::Vec<D64> SquaresAt(D64 d64, const Values& values, int64_t i) {
   const auto x = hn::PromoteTo(d64, values.At(hn::Rebind<float, D64>(), i));
-  hn::StoreU(hn::Add(hn::LoadU(d64, sums), hn::Mul(x, x)), d64, sums);
+  return hn::Mul(x, x);
+}
+// sums[0 ...] += the squares of a vector of values.
+template <class D64, class Values>
+HWY_INLINE void AddVector(D64 d64, const Values& values, int64_t i, double* sums) {
+  hn::StoreU(hn::Add(hn::LoadU(d64, sums), SquaresAt(d64, values, i)), d64, sums);
+}
+
+// Adds the squares of values from `i` on, which belongs to lane 0, while all lanes get one; returns
+// the first not added. kVector... are the indices of the vectors that hold the lanes: a pack,
+// because gcc keeps an array that a loop indexes in memory.
+template <class Values, size_t... kVector>
+HWY_INLINE int64_t AddToAllLanes(const Values& values, int64_t i, int64_t count, double* lanes,
+                                 std::index_sequence<kVector...> /*vectors*/) {
+  const SumTag d64;
+  constexpr int64_t kWidth = kLanes / sizeof...(kVector);
+  hn::Vec<SumTag> sums[] = {hn::LoadU(d64, lanes + kVector * kWidth)...};
+  for (; i + kLanes <= count; i += kLanes) {
+    ((sums[kVector] = hn::Add(sums[kVector], SquaresAt(d64, values, i + kVector * kWidth))), ...);
+  }
+  (hn::StoreU(sums[kVector], d64, lanes + kVector * kWidth), ...);
+  return i;
 }
 
 // Adds the squares of values [0, count), of which the first belongs to lane `phase`.
 template <class Values>
 HWY_INLINE void AddToLanes(const Values& values, int64_t count, int64_t phase, double* lanes) {
-  const SumTag d64;
+  constexpr std::make_index_sequence<kLanes / MaxLanes(SumTag())> kVectors;
   const hn::CappedTag<double, 1> single;
   int64_t i = 0;
   for (; i < count && (phase + i) % kLanes != 0; ++i) {
     AddVector(single, values, i, lanes + (phase + i) % kLanes);
   }
-  for (; i + kLanes <= count; i += kLanes) {
-    for (int64_t lane = 0; lane < kLanes; lane += static_cast<int64_t>(hn::Lanes(d64))) {
-      AddVector(d64, values, i + lane, lanes + lane);
-    }
-  }
+  i = AddToAllLanes(values, i, count, lanes, kVectors);
   for (; i < count; ++i) AddVector(single, values, i, lanes + (phase + i) % kLanes);
 }
 
