@@ -111,8 +111,8 @@ HWY_INLINE int64_t UpdateVectors(D d, const OptimizerSlice& slice, const Optimiz
 }
 
 template <template <class> class Rule, typename Gradient, typename Parameter>
-HWY_INLINE void UpdateTyped(const OptimizerSlice& slice, const OptimizerScalars& scalars,
-                            float gradient_factor, int64_t begin, int64_t end) {
+HWY_NOINLINE void UpdateTyped(const OptimizerSlice& slice, const OptimizerScalars& scalars,
+                              float gradient_factor, int64_t begin, int64_t end) {
   using Whole = hn::ScalableTag<float>;
   using Single = hn::CappedTag<float, 1>;
   const int64_t rest = UpdateVectors<Whole, Rule, Gradient, Parameter>(Whole(), slice, scalars,
