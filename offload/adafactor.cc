@@ -172,12 +172,12 @@ void Average(const AdafactorTerms& terms, float weight, float* variance, int64_t
 
 // p = p * decay - rate * u from `i` on while whole vectors fit; returns the first not done.
 template <class D, typename Gradient>
-HWY_INLINE int64_t ApplyVectors(D d, const AdafactorTerms& terms, float decay, float rate,
-                                float* master, int64_t i, int64_t count) {
+HWY_INLINE int64_t ApplyVectors(D d, const AdafactorTerms& terms, float* master, int64_t i,
+                                int64_t count) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   for (; i + lanes <= count; i += lanes) {
-    const auto kept = hn::Mul(hn::LoadU(d, master + i), hn::Set(d, decay));
-    const auto moved = hn::Mul(hn::Set(d, rate), UpdateOf<D, Gradient>(d, terms, i));
+    const auto kept = hn::Mul(hn::LoadU(d, master + i), hn::Set(d, terms.decay));
+    const auto moved = hn::Mul(hn::Set(d, terms.rate), UpdateOf<D, Gradient>(d, terms, i));
     hn::StoreU(CanonicalizeNan(d, hn::Sub(kept, moved)), d, master + i);
   }
   return i;
@@ -193,14 +193,13 @@ HWY_INLINE int64_t RoundVectors(D d, const float* master, Parameter* parameter, 
   return i;
 }
 
-void Apply(const AdafactorTerms& terms, float decay, float rate, float* master, int64_t count) {
+void Apply(const AdafactorTerms& terms, float* master, int64_t count) {
   WithType(terms.gradient.dtype, [&](auto element) HWY_ATTR {
     using Gradient = decltype(element);
     using Whole = hn::ScalableTag<float>;
     using Single = hn::CappedTag<float, 1>;
-    const int64_t rest =
-        ApplyVectors<Whole, Gradient>(Whole(), terms, decay, rate, master, 0, count);
-    ApplyVectors<Single, Gradient>(Single(), terms, decay, rate, master, rest, count);
+    const int64_t rest = ApplyVectors<Whole, Gradient>(Whole(), terms, master, 0, count);
+    ApplyVectors<Single, Gradient>(Single(), terms, master, rest, count);
   });
 }
 
@@ -393,7 +392,9 @@ AdafactorTerms AdafactorFactors::TermsAt(int64_t element, ConstElements gradient
                           .estimate = variance_.data() + element,
                           .scale = 1.0f,
                           .gradient_factor = gradient_factor_,
-                          .least_variance = least_variance_};
+                          .least_variance = least_variance_,
+                          .decay = decay_,
+                          .rate = 0.0f};
   if (!factored()) return terms;
   const int64_t row = element / row_length_;
   const int64_t column = element % row_length_;
@@ -429,8 +430,9 @@ void AdafactorFactors::Update(int64_t begin, const OptimizerSlice& slice, Thread
     for (int64_t i = first; i < last;) {
       const int64_t in_row = row_length_ - (begin + i) % row_length_;
       const int64_t stop = std::min(last, i + in_row);
-      const AdafactorTerms terms = TermsAt(begin + i, From(slice.gradient, i));
-      HWY_DYNAMIC_DISPATCH(Apply)(terms, decay_, rate, slice.master + i, stop - i);
+      AdafactorTerms terms = TermsAt(begin + i, From(slice.gradient, i));
+      terms.rate = rate;
+      HWY_DYNAMIC_DISPATCH(Apply)(terms, slice.master + i, stop - i);
       i = stop;
     }
     if (!slice.parameter.has_value()) return;

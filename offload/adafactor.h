@@ -46,6 +46,8 @@ struct AdafactorTerms {
   float scale;
   float gradient_factor;
   float least_variance;  // epsilon^2
+  float decay;           // what the master is multiplied by, and u before it is subtracted
+  float rate;
 };
 
 class AdafactorFactors {
@@ -96,7 +98,8 @@ class AdafactorFactors {
                const Finish& finish) const;
   void SumColumns(int64_t begin, int64_t count, ConstElements gradient, ThreadTeam* team);
   void ScaleRows(double epsilon);
-  // From `element` to the end of its row; `gradient` starts at the element.
+  // From `element` to the end of its row; `gradient` starts at the element. Leaves the rate to the
+  // caller.
   AdafactorTerms TermsAt(int64_t element, ConstElements gradient) const;
 
   bool factored() const { return !column_factors_.empty(); }

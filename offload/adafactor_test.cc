@@ -7,11 +7,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -157,6 +156,7 @@ struct Tensor {
   // Master, parameter and factors.
   std::vector<uint32_t> Bits() {
     std::vector<uint32_t> bits;
+    bits.reserve(4 * master.size());
     for (const float x : master) bits.push_back(std::bit_cast<uint32_t>(x));
     for (const BFloat16 x : parameter) bits.push_back(x.bits);
     for (const std::span<float> state :
@@ -173,10 +173,10 @@ struct Tensor {
 };
 
 const std::vector<Shape>& Shapes() {
-  static const std::vector<Shape> shapes = {
-      {},      {1},      {7},        {40'000},     {1, 1},      {1, 33},  {33, 1},
-      {5, 16}, {64, 33}, {2, 3, 17}, {2, 1, 3, 5}, {3, 40'000}, {700, 90}};
-  return shapes;
+  static const std::vector<Shape> kShapes = {
+      {},      {1},      {7},        {17'000},     {1, 1},      {1, 33},  {33, 1},
+      {5, 16}, {64, 33}, {2, 3, 17}, {2, 1, 3, 5}, {3, 17'000}, {700, 90}};
+  return kShapes;
 }
 
 TEST(AdafactorTest, FollowsTorchsFormulasInDouble) {
@@ -224,6 +224,13 @@ TEST(AdafactorTest, FactorsHaveTheShapesOfRowsAndColumns) {
   expect_sizes({2, 3, 4, 9}, 24, 54, 0);
 }
 
+std::vector<uint32_t> BitsAfterThreeSteps(const Shape& shape, const std::vector<int64_t>& cut,
+                                          ThreadTeam* team) {
+  Tensor tensor(shape);
+  for (int64_t step = 1; step <= 3; ++step) tensor.Step(step, cut, team);
+  return tensor.Bits();
+}
+
 TEST(AdafactorTest, SlicesTeamsAndTargetsGiveTheSameBits) {
   SCOPED_TRACE("seed 1804");
   const auto one = MakeTeam(1);
@@ -232,18 +239,13 @@ TEST(AdafactorTest, SlicesTeamsAndTargetsGiveTheSameBits) {
       {int64_t{1} << 20}, {32768}, {1, 2, 3, 15, 16, 17, 33}, {90, 45}, {16384, 5000, 7}};
   for (const Shape& shape : Shapes()) {
     SCOPED_TRACE(testing::PrintToString(shape));
-    Tensor whole(shape);
-    for (int64_t step = 1; step <= 3; ++step) whole.Step(step, cuts[0], one.get());
-    const std::vector<uint32_t> expected = whole.Bits();
+    const std::vector<uint32_t> expected = BitsAfterThreeSteps(shape, cuts[0], one.get());
     for (const int64_t target : DispatchTargets()) {
       SCOPED_TRACE(DispatchTargetName(target));
       const ScopedDispatchTarget scope(target);
       for (size_t c = 0; c < cuts.size(); ++c) {
-        Tensor cut(shape);
-        for (int64_t step = 1; step <= 3; ++step) {
-          cut.Step(step, cuts[c], c % 2 == 0 ? one.get() : three.get());
-        }
-        ASSERT_TRUE(cut.Bits() == expected) << "cut " << c;
+        ThreadTeam* const team = c % 2 == 0 ? one.get() : three.get();
+        ASSERT_EQ(BitsAfterThreeSteps(shape, cuts[c], team), expected) << "cut " << c;
       }
     }
   }
@@ -252,7 +254,7 @@ TEST(AdafactorTest, SlicesTeamsAndTargetsGiveTheSameBits) {
 TEST(AdafactorTest, ElementTypesAreReadAndWritten) {
   const auto team = MakeTeam(1);
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    constexpr int64_t kCount = 6 * 7;
+    constexpr int64_t kCount = 42;
     AdafactorFactors factors(Shape{6, 7});
     std::vector<float> master(kCount, 0.5f);
     std::vector<uint32_t> gradient(kCount);

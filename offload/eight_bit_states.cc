@@ -16,7 +16,6 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -24,10 +23,8 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/dtype.h"
 #include "base/parallel_for.h"
 #include "chunk/optimizer_states.h"
-#include "offload/elements.h"
 #include "offload/elements_simd-inl.h"
 #include "offload/optimizer.h"
 

@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <type_traits>
 
@@ -37,29 +38,29 @@ struct SplitBFloat16 {};
 
 // split_master.h's JoinMaster. Takes the tie bit out of `variance`.
 template <class D>
-HWY_INLINE VectorOf<D> LoadSplitMaster(D d, const OptimizerSlice& slice, int64_t i,
+HWY_INLINE VectorOf<D> LoadSplitMaster(D d, const BFloat16* parameter, const uint16_t* low_half,
                                        VectorOf<D>& variance) {
   const hn::Rebind<uint32_t, D> d32;
   const auto stored = hn::BitCast(d32, variance);
   const auto tie_up = hn::ShiftRight<31>(stored);
   variance = hn::BitCast(d, hn::And(stored, hn::Set(d32, 0x7fffffffu)));
-  const auto low = LoadBits16(d, slice.low_half + i);
-  const auto high = LoadBits16(d, static_cast<const uint16_t*>(slice.parameter->data) + i);
+  const auto low = LoadBits16(d, low_half);
   const auto rounded_up = hn::ShiftRight<16>(hn::Add(hn::Add(low, tie_up), hn::Set(d32, 0x7fffu)));
-  return hn::BitCast(d, hn::Or(hn::ShiftLeft<16>(hn::Sub(high, rounded_up)), low));
+  const auto high = hn::Sub(LoadBits16(d, parameter), rounded_up);
+  return hn::BitCast(d, hn::Or(hn::ShiftLeft<16>(high), low));
 }
 
 // split_master.h's SplitMaster. Puts the tie bit into `variance`. REQUIRES: canonical NaNs.
 template <class D>
-HWY_INLINE void StoreSplitMaster(D d, VectorOf<D> master, const OptimizerSlice& slice, int64_t i,
+HWY_INLINE void StoreSplitMaster(D d, VectorOf<D> master, BFloat16* parameter, uint16_t* low_half,
                                  VectorOf<D>& variance) {
   const hn::Rebind<uint32_t, D> d32;
   const auto bits = hn::BitCast(d32, master);
   const auto tie = hn::Eq(hn::And(bits, hn::Set(d32, 0x1ffffu)), hn::Set(d32, 0x18000u));
   const auto tie_up = hn::IfThenElseZero(tie, hn::Set(d32, 0x80000000u));
   variance = hn::BitCast(d, hn::Or(hn::BitCast(d32, variance), tie_up));
-  StoreBits16(d, hn::And(bits, hn::Set(d32, 0xffffu)), slice.low_half + i);
-  StoreElements(d, master, static_cast<BFloat16*>(slice.parameter->data) + i);
+  StoreBits16(d, hn::And(bits, hn::Set(d32, 0xffffu)), low_half);
+  StoreElements(d, master, parameter);
 }
 
 // Updates whole vectors of elements from `begin` on while they fit before `end`; returns the first
@@ -72,40 +73,45 @@ HWY_INLINE int64_t UpdateVectors(D d, const OptimizerSlice& slice, const Optimiz
   const Rule<D> rule(d, scalars);
   const auto factor = hn::Set(d, gradient_factor);
   const auto* gradient = static_cast<const Gradient*>(slice.gradient.data);
-  const OptimizerSlice s = slice;  // a copy: the stores below cannot change its pointers
+  float* const master = slice.master;
+  float* const momentum = slice.momentum;
+  float* const variance = slice.variance;
+  [[maybe_unused]] uint16_t* const low_half = slice.low_half;
+  [[maybe_unused]] void* const parameter =
+      slice.parameter.has_value() ? slice.parameter->data : nullptr;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = begin;
   for (; i + lanes <= end; i += lanes) {
     const auto g = hn::Mul(factor, LoadElements(d, gradient + i));
-    auto m = hn::LoadU(d, s.momentum + i);
+    auto m = hn::LoadU(d, momentum + i);
     auto v = hn::Zero(d);
-    if constexpr (kHasVariance) v = hn::LoadU(d, s.variance + i);
+    if constexpr (kHasVariance) v = hn::LoadU(d, variance + i);
     auto p = hn::Zero(d);
     if constexpr (kSplit) {
-      p = LoadSplitMaster(d, s, i, v);
+      p = LoadSplitMaster(d, static_cast<const BFloat16*>(parameter) + i, low_half + i, v);
     } else {
-      p = hn::LoadU(d, s.master + i);
+      p = hn::LoadU(d, master + i);
     }
     rule.Apply(g, p, m, v);
     p = CanonicalizeNan(d, p);
     v = CanonicalizeNan(d, v);
-    hn::StoreU(CanonicalizeNan(d, m), d, s.momentum + i);
+    hn::StoreU(CanonicalizeNan(d, m), d, momentum + i);
     if constexpr (kSplit) {
-      StoreSplitMaster(d, p, s, i, v);
+      StoreSplitMaster(d, p, static_cast<BFloat16*>(parameter) + i, low_half + i, v);
     } else {
-      hn::StoreU(p, d, s.master + i);
+      hn::StoreU(p, d, master + i);
       if constexpr (!std::is_void_v<Parameter>) {
-        StoreElements(d, p, static_cast<Parameter*>(s.parameter->data) + i);
+        StoreElements(d, p, static_cast<Parameter*>(parameter) + i);
       }
     }
-    if constexpr (kHasVariance) hn::StoreU(v, d, s.variance + i);
+    if constexpr (kHasVariance) hn::StoreU(v, d, variance + i);
   }
   return i;
 }
 
 template <template <class> class Rule, typename Gradient, typename Parameter>
-HWY_INLINE void UpdateTyped(const OptimizerSlice& slice, const OptimizerScalars& scalars,
-                            float gradient_factor, int64_t begin, int64_t end) {
+HWY_NOINLINE void UpdateTyped(const OptimizerSlice& slice, const OptimizerScalars& scalars,
+                              float gradient_factor, int64_t begin, int64_t end) {
   using Whole = hn::ScalableTag<float>;
   using Single = hn::CappedTag<float, 1>;
   const int64_t rest = UpdateVectors<Whole, Rule, Gradient, Parameter>(Whole(), slice, scalars,

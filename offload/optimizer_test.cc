@@ -235,20 +235,26 @@ TEST(OptimizerTest, SeveralInstructionSetsAreCompared) {
   EXPECT_GE(DispatchTargets().size(), 2u);
 }
 
+// Updates a part of `before` by each kind.
+void ExpectReferenceBitsOfEveryKind(const State& before, int64_t offset, int64_t count,
+                                    ThreadTeam* team) {
+  SCOPED_TRACE(testing::Message() << "offset " << offset << " count " << count);
+  ForEachKind([&](const OptimizerHyper& hyper) {
+    State actual = before;
+    State expected = before;
+    UpdateSlice(actual.Slice(hyper.kind, offset, count), hyper, 0.75f, team);
+    Reference(expected, hyper, 0.75f, offset, count);
+    ExpectSameBits(actual, expected);
+  });
+}
+
 TEST(OptimizerTest, OddCountsAndOffsetsMatchReferenceAndTouchNothingElse) {
   const auto team = MakeTeam(1);
   ForEachVariant([&](DType gradient, std::optional<DType> parameter) {
     for (const int64_t offset : {0, 1, 3, 7}) {
       for (const int64_t count : {0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 100}) {
-        SCOPED_TRACE(testing::Message() << "offset " << offset << " count " << count);
-        const State before = RandomState(offset + count + 9, gradient, parameter);
-        ForEachKind([&](const OptimizerHyper& hyper) {
-          State actual = before;
-          State expected = before;
-          UpdateSlice(actual.Slice(hyper.kind, offset, count), hyper, 0.75f, team.get());
-          Reference(expected, hyper, 0.75f, offset, count);
-          ExpectSameBits(actual, expected);
-        });
+        ExpectReferenceBitsOfEveryKind(RandomState(offset + count + 9, gradient, parameter), offset,
+                                       count, team.get());
       }
     }
   });
@@ -567,7 +573,7 @@ TEST(OptimizerDeathTest, ArraysThatDoNotFitTheKindAbort) {
   EXPECT_DEATH(update(slice, OptimizerKind::kAdamW), "master");
   uint16_t low_half[8] = {};
   slice.low_half = low_half;
-  slice.parameter->dtype = DType::kF16;
+  slice.parameter = Elements{.data = state.parameter.data(), .dtype = DType::kF16};
   EXPECT_DEATH(update(slice, OptimizerKind::kAdamW), "kBF16");
 }
 

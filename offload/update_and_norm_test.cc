@@ -66,25 +66,30 @@ struct Range {
   std::vector<double> partials;
 };
 
+void ExpectBitsOfTwoPasses(int64_t count, ThreadTeam* team) {
+  SCOPED_TRACE(count);
+  Range together(count);
+  Range apart(count);
+  EXPECT_TRUE(UpdateAndSumSquares(together.Gradient(), count, together.Slices(), 0.5f,
+                                  together.partials, team));
+  EXPECT_TRUE(SegmentSumSquares(apart.Gradient(), count, apart.partials, team));
+  for (const RangeSlice& slice : apart.Slices()) {
+    UpdateSlice(slice.state, slice.hyper, 0.5f, team);
+  }
+  EXPECT_TRUE(together == apart);
+}
+
 TEST(UpdateAndNormTest, HasTheBitsOfTwoPasses) {
   SCOPED_TRACE("seed 5");
   constexpr int64_t kSegment = kNormSegmentElements;
   for (const int threads : {1, 3}) {
     const auto team = ThreadTeam::Create({.threads = threads}).value();
     for (const int64_t target : DispatchTargets()) {
+      SCOPED_TRACE(DispatchTargetName(target));
       const ScopedDispatchTarget scope(target);
       for (const int64_t count : {int64_t{0}, int64_t{1}, kSegment, kSegment + 1, 2 * kSegment,
                                   2 * kSegment + 1, 5 * kSegment + 77}) {
-        SCOPED_TRACE(testing::Message() << DispatchTargetName(target) << " " << count);
-        Range together(count);
-        Range apart(count);
-        EXPECT_TRUE(UpdateAndSumSquares(together.Gradient(), count, together.Slices(), 0.5f,
-                                        together.partials, team.get()));
-        EXPECT_TRUE(SegmentSumSquares(apart.Gradient(), count, apart.partials, team.get()));
-        for (const RangeSlice& slice : apart.Slices()) {
-          UpdateSlice(slice.state, slice.hyper, 0.5f, team.get());
-        }
-        EXPECT_TRUE(together == apart);
+        ExpectBitsOfTwoPasses(count, team.get());
       }
     }
   }
