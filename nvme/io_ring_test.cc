@@ -2,16 +2,26 @@
 #include "nvme/io_ring.h"
 
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
+#include <utility>
 
 #include "base/files.h"
+#include "base/log.h"
 #include "base/strings.h"
 #include "gtest/gtest.h"
+#include "nvme/io_backend.h"
+#include "nvme/scratch_file.h"
 #include "nvme/testing_support.h"
 
 namespace gantry {
@@ -92,6 +102,129 @@ TEST(IoRingTest, EmptyRequestsDoNotStarveOthers) {
   ring->reset();
   EXPECT_TRUE(sink.done);
   EXPECT_LT(sink.empty_requests, BusySink::kEmptyMax);
+}
+
+class FixedIoRingTest : public testing::Test {
+ protected:
+  FixedIoRingTest() {
+    auto file = CreateScratchFile(directory_.path());
+    EXPECT_TRUE(file.ok()) << file.status().ToString();
+    file_ = *std::move(file);
+  }
+  std::unique_ptr<IoRing> Create(std::span<const std::span<std::byte>> memory) {
+    const int fd = file_.get();
+    auto ring = IoRing::Create({.sink = &sink_,
+                                .queue_depth = 4,
+                                .fixed_files = {&fd, 1},
+                                .fixed_memory = memory,
+                                .logger = &logger_});
+    EXPECT_TRUE(ring.ok()) << ring.status().ToString();
+    return ring.ok() ? *std::move(ring) : nullptr;
+  }
+  absl::Status Run(IoRing& ring, IoRequest::Kind kind, std::span<std::byte> buffer) {
+    return Transfer(ring, sink_,
+                    {.kind = kind, .fd = file_.get(), .offset = 0, .buffer = buffer, .tag = 1});
+  }
+  // Writes from `from` and reads into `to`: the same bytes, wherever both are.
+  void ExpectWorks(IoRing& ring, std::span<std::byte> from, std::span<std::byte> to) {
+    std::ranges::fill(to, std::byte{0});
+    absl::Status status = Run(ring, IoRequest::Kind::kWrite, from);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    status = Run(ring, IoRequest::Kind::kRead, to);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    EXPECT_TRUE(std::ranges::equal(from, to));
+  }
+
+  TemporaryDirectory directory_;
+  FileDescriptor file_;
+  WaitingSink sink_;
+  MemoryLogger logger_;
+};
+
+TEST_F(FixedIoRingTest, BuffersInsideOneRegionAreFixedOthersWorkPlainly) {
+  AlignedBlock memory(3 * kPieceBytes);
+  memory.Fill(1);
+  AlignedBlock plain(2 * kPieceBytes);
+  plain.Fill(2);
+  // Two regions side by side, and a piece of memory behind them that is not registered.
+  const std::span<std::byte> regions[] = {memory.part(kPieceBytes, kPieceBytes),
+                                          memory.part(0, kPieceBytes)};
+  std::unique_ptr<IoRing> ring = Create(regions);
+  ASSERT_NE(ring, nullptr);
+  EXPECT_TRUE(ring->setup().fixed_files);
+  if (!ring->setup().fixed_memory) GTEST_SKIP() << logger_.messages().at(0);
+  ExpectWorks(*ring, memory.part(0, 4096), memory.part(kPieceBytes, 4096));
+  EXPECT_EQ(ring->counters().fixed_pieces, 2);
+  ExpectWorks(*ring, plain.part(0, 9000), memory.part(kPieceBytes - 9000, 9000));
+  EXPECT_EQ(ring->counters().fixed_pieces, 3);
+  ExpectWorks(*ring, memory.part(kPieceBytes - 100, 200), plain.part(0, 200));  // in two regions
+  ExpectWorks(*ring, memory.part(2 * kPieceBytes - 100, 200), plain.part(0, 200));  // out of one
+  EXPECT_EQ(ring->counters().fixed_pieces, 3);
+  // The pieces of one request may differ.
+  ExpectWorks(*ring, plain.span(), memory.part(kPieceBytes, 2 * kPieceBytes));
+  EXPECT_EQ(ring->counters().fixed_pieces, 4);
+  EXPECT_EQ(Run(*ring, IoRequest::Kind::kSync, {}), absl::OkStatus());
+  // A file that is not registered.
+  auto other = CreateScratchFile(directory_.path());
+  ASSERT_TRUE(other.ok());
+  EXPECT_TRUE(Transfer(*ring, sink_,
+                       {.kind = IoRequest::Kind::kWrite,
+                        .fd = other->get(),
+                        .offset = 0,
+                        .buffer = memory.part(0, 4096),
+                        .tag = 1})
+                  .ok());
+  struct stat status{};
+  ASSERT_EQ(fstat(other->get(), &status), 0);
+  EXPECT_EQ(status.st_size, 4096);
+  EXPECT_TRUE(logger_.messages().empty());
+}
+
+// Memory of a shared file mapping, which the kernel may refuse (EOPNOTSUPP or EFAULT) or not.
+TEST_F(FixedIoRingTest, MappedFilesWorkEitherWay) {
+  auto mapped = CreateScratchFile(directory_.path());
+  ASSERT_TRUE(mapped.ok());
+  ASSERT_EQ(ftruncate(mapped->get(), kPieceBytes), 0);
+  void* const address =
+      mmap(nullptr, kPieceBytes, PROT_READ | PROT_WRITE, MAP_SHARED, mapped->get(), 0);
+  ASSERT_NE(address, MAP_FAILED);
+  const std::span<std::byte> region(static_cast<std::byte*>(address), kPieceBytes);
+  std::unique_ptr<IoRing> ring = Create({&region, 1});
+  ASSERT_NE(ring, nullptr);
+  EXPECT_EQ(logger_.messages().size(), ring->setup().fixed_memory ? 0U : 1U);
+  AlignedBlock block(kPieceBytes);
+  block.Fill(4);
+  ExpectWorks(*ring, block.span(), region);
+  ExpectWorks(*ring, region, block.span());
+  ring.reset();
+  munmap(address, kPieceBytes);
+}
+
+TEST_F(FixedIoRingTest, TooLittleLockableMemoryIsOneLineInTheLog) {
+  const int result = RunInChild([&] {
+    const rlimit limit = {.rlim_cur = 64 << 10, .rlim_max = 64 << 10};
+    EXPECT_EQ(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
+    if (!DropCapability(CAP_IPC_LOCK)) return kCannot;
+    AlignedBlock memory(2 * kPieceBytes);
+    memory.Fill(5);
+    const std::span<std::byte> region = memory.part(0, kPieceBytes);
+    for (int i = 0; i < 2; ++i) {
+      std::unique_ptr<IoRing> ring = Create({&region, 1});
+      if (ring == nullptr) return 1;
+      EXPECT_FALSE(ring->setup().fixed_memory);
+      EXPECT_TRUE(ring->setup().fixed_files);
+      ExpectWorks(*ring, memory.part(0, kPieceBytes), memory.part(kPieceBytes, kPieceBytes));
+      EXPECT_EQ(ring->counters().fixed_pieces, 0);
+    }
+    EXPECT_EQ(logger_.messages().size(), 1U);
+    for (const std::string& message : logger_.messages()) {
+      EXPECT_NE(message.find("ENOMEM"), std::string::npos) << message;
+      EXPECT_NE(message.find("ulimit -l"), std::string::npos) << message;
+    }
+    return 0;
+  });
+  if (result == kCannot) GTEST_SKIP() << "the capability can't be dropped";
+  EXPECT_EQ(result, 0);
 }
 
 TEST(IoRingTest, ReportsItsFlags) {

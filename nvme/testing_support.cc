@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <linux/audit.h>
+#include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sched.h>
@@ -121,6 +122,16 @@ bool RefuseIoUring(int error_number) {
   sock_fprog filter = {.len = sizeof(program) / sizeof(program[0]), .filter = program};
   return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
          prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+bool DropCapability(int capability) {
+  __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {};
+  if (syscall(SYS_capget, &header, data) != 0) return false;
+  for (uint32_t* set : {&data[capability / 32].effective, &data[capability / 32].permitted}) {
+    *set &= ~(uint32_t{1} << (capability % 32));
+  }
+  return syscall(SYS_capset, &header, data) == 0;
 }
 
 std::string MountPrivately(const MountOptions& options) {
