@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/file_calls.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "base/strings.h"
@@ -98,7 +99,8 @@ TEST(IoRingTest, TheQueueIsFullAcrossRequests) {
 
 TEST(IoRingTest, APieceCostsAboutOneSystemCallAtMost) {
   TemporaryDirectory directory;
-  auto file = CreateScratchFile(directory.path());
+  PosixFileCalls posix;
+  auto file = CreateScratchFile(posix, directory.path());
   ASSERT_TRUE(file.ok());
   WaitingSink sink;
   auto ring = IoRing::Create({.sink = &sink, .queue_depth = 16});
@@ -157,7 +159,7 @@ TEST(IoRingTest, EmptyRequestsDoNotStarveOthers) {
 class FixedIoRingTest : public testing::Test {
  protected:
   FixedIoRingTest() {
-    auto file = CreateScratchFile(directory_.path());
+    auto file = CreateScratchFile(posix_, directory_.path());
     EXPECT_TRUE(file.ok()) << file.status().ToString();
     file_ = *std::move(file);
   }
@@ -185,6 +187,7 @@ class FixedIoRingTest : public testing::Test {
     EXPECT_TRUE(std::ranges::equal(from, to));
   }
 
+  PosixFileCalls posix_;
   TemporaryDirectory directory_;
   FileDescriptor file_;
   WaitingSink sink_;
@@ -215,7 +218,7 @@ TEST_F(FixedIoRingTest, BuffersInsideOneRegionAreFixedOthersWorkPlainly) {
   EXPECT_EQ(ring->counters().fixed_pieces, 4);
   EXPECT_EQ(Run(*ring, IoRequest::Kind::kSync, {}), absl::OkStatus());
   // A file that is not registered.
-  auto other = CreateScratchFile(directory_.path());
+  auto other = CreateScratchFile(posix_, directory_.path());
   ASSERT_TRUE(other.ok());
   EXPECT_TRUE(Transfer(*ring, sink_,
                        {.kind = IoRequest::Kind::kWrite,
@@ -232,7 +235,7 @@ TEST_F(FixedIoRingTest, BuffersInsideOneRegionAreFixedOthersWorkPlainly) {
 
 // Memory of a shared file mapping, which the kernel may refuse (EOPNOTSUPP or EFAULT) or not.
 TEST_F(FixedIoRingTest, MappedFilesWorkEitherWay) {
-  auto mapped = CreateScratchFile(directory_.path());
+  auto mapped = CreateScratchFile(posix_, directory_.path());
   ASSERT_TRUE(mapped.ok());
   ASSERT_EQ(ftruncate(mapped->get(), kPieceBytes), 0);
   void* const address =
@@ -250,31 +253,41 @@ TEST_F(FixedIoRingTest, MappedFilesWorkEitherWay) {
   munmap(address, kPieceBytes);
 }
 
-// The limit counts what all processes of the user have locked, so the child becomes another user
-// where it may.
+// Lowers the lockable memory to 64 KiB, or as far as a ring can still be made: the limit counts
+// what all processes of the user have locked, and some kernels count rings, too. In bytes; 0: no
+// way.
+int64_t LimitLockableMemory(IoSink* sink) {
+  // Another user has locked nothing; where that is not allowed, at least without the privilege.
+  constexpr uid_t kNobodyElse = 54'321;
+  if (setresuid(kNobodyElse, kNobodyElse, kNobodyElse) != 0 && !DropCapability(CAP_IPC_LOCK)) {
+    return 0;
+  }
+  rlimit limit{};
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return 0;
+  for (const rlim_t bytes : {rlim_t{64} << 10, limit.rlim_max}) {
+    limit.rlim_cur = bytes;
+    if (bytes > rlim_t{64} << 20 || setrlimit(RLIMIT_MEMLOCK, &limit) != 0) return 0;
+    const auto ring = IoRing::Create({.sink = sink, .queue_depth = 4});
+    if (ring.ok()) return static_cast<int64_t>(bytes);
+    std::cout << bytes << " bytes: " << ring.status().ToString() << "\n";
+  }
+  return 0;
+}
+
 TEST_F(FixedIoRingTest, TooLittleLockableMemoryIsOneLineInTheLog) {
   const int result = RunInChild([&] {
-    const rlimit limit = {.rlim_cur = 64 << 10, .rlim_max = 64 << 10};
-    EXPECT_EQ(setrlimit(RLIMIT_MEMLOCK, &limit), 0);
-    constexpr uid_t kNobodyElse = 54'321;
-    if (setresuid(kNobodyElse, kNobodyElse, kNobodyElse) != 0 && !DropCapability(CAP_IPC_LOCK)) {
-      return kCannot;
-    }
-    // Some kernels count the ring itself, too.
-    const auto alone = IoRing::Create({.sink = &sink_, .queue_depth = 4});
-    if (!alone.ok()) {
-      std::cout << alone.status().ToString() << "\n";
-      return kCannot;
-    }
-    AlignedBlock memory(2 * kPieceBytes);
+    const int64_t limit = LimitLockableMemory(&sink_);
+    if (limit == 0) return kCannot;
+    AlignedBlock memory(limit + 2 * kPieceBytes);
     memory.Fill(5);
-    const std::span<std::byte> region = memory.part(0, kPieceBytes);
+    const std::span<std::byte> region = memory.part(0, limit + kPieceBytes);
     for (int i = 0; i < 2; ++i) {
       std::unique_ptr<IoRing> ring = Create({&region, 1});
       if (ring == nullptr) return 1;
       EXPECT_FALSE(ring->setup().fixed_memory);
       EXPECT_TRUE(ring->setup().fixed_files);
-      ExpectWorks(*ring, memory.part(0, kPieceBytes), memory.part(kPieceBytes, kPieceBytes));
+      ExpectWorks(*ring, memory.part(0, kPieceBytes),
+                  memory.part(limit + kPieceBytes, kPieceBytes));
       EXPECT_EQ(ring->counters().fixed_pieces, 0);
     }
     EXPECT_EQ(logger_.messages().size(), 1U);
