@@ -8,7 +8,7 @@ namespace {
 
 // Streams of the seed's random numbers.
 constexpr uint64_t kOrderStream = 1;
-constexpr uint64_t kRunStream = 2;
+constexpr uint64_t kDrawStream = 2;
 // RunSome runs fewer than this many events.
 constexpr int64_t kSomeBound = 4;
 
@@ -33,9 +33,13 @@ bool EventLoop::RunNext() {
   return true;
 }
 
+int64_t EventLoop::Draw(int64_t bound) {
+  const Random random({.seed = options_.seed, .stream = kDrawStream});
+  return random.Below(bound, static_cast<uint64_t>(draws_++));
+}
+
 void EventLoop::RunSome() {
-  const Random random({.seed = options_.seed, .stream = kRunStream});
-  const int64_t count = random.Below(kSomeBound, static_cast<uint64_t>(draws_++));
+  const int64_t count = Draw(kSomeBound);
   for (int64_t i = 0; i < count; ++i) {
     if (!RunNext()) return;
   }

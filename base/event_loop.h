@@ -39,6 +39,8 @@ class EventLoop {
   bool RunNext();
   // Runs none to three of the next events.
   void RunSome();
+  // A random number in [0, bound). REQUIRES: bound >= 1.
+  int64_t Draw(int64_t bound);
 
   int64_t pending() const { return static_cast<int64_t>(events_.size()); }
 

@@ -106,15 +106,7 @@ absl::Status EngineImpl::Prepare() {
 }
 
 EngineImpl::~EngineImpl() {
-  {
-    MutexLock lock(mutex_);
-    stopping_ = true;
-    changed_.NotifyAll();
-    update_work_.NotifyAll();
-  }
-  if (update_thread_.joinable()) update_thread_.join();
-  if (transfers_ != nullptr) transfers_->Wake();
-  if (mover_thread_.joinable()) mover_thread_.join();
+  StopBackground();
   transfers_.reset();  // finishes what is under way, before the memory goes
   updates_.reset();
   mover_.reset();
@@ -157,10 +149,7 @@ absl::Status EngineImpl::Seal() {
     DestroyTiers();
     return created;
   }
-  // thread: completions must be taken while the compute thread computes.
-  mover_thread_ = std::thread([this] { MoverLoop(); });
-  // thread: updates run beside the backward pass and the next forward pass.
-  update_thread_ = std::thread([this] { UpdateLoop(); });
+  StartBackground();
   return absl::OkStatus();
 }
 
@@ -281,6 +270,7 @@ absl::Status EngineImpl::CreateTiers() {
                               .make_io = options_.make_io,
                               .io_directory = run_directory_ ? run_directory_->path() : "",
                               .clock = options_.clock,
+                              .event_loop = options_.event_loop,
                               .logger = options_.logger,
                               .trace_sink = options_.trace_sink}));
   mover_ = std::make_unique<BlockMover>(BlockMover::Options{.manager = manager_.get(),
@@ -353,71 +343,6 @@ absl::Status EngineImpl::CreateFileTier(int64_t slots) {
                                                     .logger = options_.logger}));
   file_slots_ = slots;
   return absl::OkStatus();
-}
-
-void EngineImpl::Fail(const absl::Status& status) {
-  if (failure_.ok()) failure_ = status;
-  changed_.NotifyAll();
-  update_work_.NotifyAll();
-}
-
-void EngineImpl::MoverLoop() {
-  while (true) {
-    const std::vector<TransferCompletion> completions = transfers_->WaitAndPoll();
-    MutexLock lock(mutex_);
-    for (const TransferCompletion& completion : completions) {
-      const absl::Status finished = mover_->OnCompletion(completion);
-      if (!finished.ok()) Fail(finished);
-    }
-    if (stopping_) return;
-    if (!failure_.ok()) continue;
-    // An error is kept and wakes everybody.
-    static_cast<void>(PumpLocked());
-    changed_.NotifyAll();
-  }
-}
-
-void EngineImpl::UpdateLoop() {
-  mutex_.Lock();
-  while (!stopping_) {
-    if (!failure_.ok()) {
-      update_work_.Wait(mutex_);
-      continue;
-    }
-    absl::StatusOr<std::optional<UpdateQueue::Job>> job = updates_->TakeJob();
-    if (!job.ok()) {
-      Fail(job.status());
-      continue;
-    }
-    if (!job->has_value()) {
-      update_work_.Wait(mutex_);
-      continue;
-    }
-    mutex_.Unlock();
-    const Nanoseconds begin = options_.clock->Now();
-    updates_->RunJob(**job);
-    if (options_.trace_sink != nullptr) {
-      options_.trace_sink->Slice("update",
-                                 (*job)->kind == UpdateQueue::Job::Kind::kNorm ? "norm" : "update",
-                                 begin, options_.clock->Now());
-    }
-    mutex_.Lock();
-    absl::Status finished = updates_->FinishJob(**job);
-    if (finished.ok() && failure_.ok()) finished = PumpLocked();
-    if (!finished.ok()) Fail(finished);
-    changed_.NotifyAll();
-  }
-  mutex_.Unlock();
-}
-
-absl::Status EngineImpl::Drain() {
-  if (dry_run()) return absl::OkStatus();
-  MutexLock lock(mutex_);
-  while (!(updates_->idle() || updates_->OnlyUndecidedLeft()) ||
-         mover_->transfers_under_way() > 0) {
-    GANTRY_RETURN_IF_ERROR(WaitForChange("the optimizer updates", "drain"));
-  }
-  return failure_;
 }
 
 EngineStatistics EngineImpl::statistics() const {

@@ -31,6 +31,7 @@
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/event_loop.h"
 #include "base/log.h"
 #include "base/parallel_for.h"
 #include "base/trace_sink.h"
@@ -51,6 +52,9 @@ struct EngineOptions {
   Clock* clock;
   Logger* logger;
   TraceSink* trace_sink = nullptr;  // null: off
+  // Null: the engine has threads. Otherwise it has none, and where it would wait it runs the loop,
+  // on whose virtual time the device and the I/O backend must be. For deterministic simulation.
+  EventLoop* event_loop = nullptr;
 
   Bytes device_memory = Bytes(0);    // parameters, gradients and activations together
   Bytes host_memory = Bytes(0);      // ignored on a unified device

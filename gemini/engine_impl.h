@@ -1,6 +1,6 @@
-// The Engine's implementation; see engine.h for what it is. Split over engine.cc (creation, Seal,
-// threads), engine_lease.cc (leases, waiting, look-ahead) and engine_step.cc (steps, gradients,
-// state access).
+// The Engine's implementation; see engine.h for what it is. Split over engine.cc (creation, Seal),
+// engine_background.cc (threads, waiting), engine_lease.cc (leases, look-ahead) and engine_step.cc
+// (steps, gradients, state access).
 #ifndef GANTRY_GEMINI_ENGINE_IMPL_H_
 #define GANTRY_GEMINI_ENGINE_IMPL_H_
 
@@ -86,9 +86,26 @@ class EngineImpl final : public Engine, private SlotSource {
   }
   BudgetInput MakeBudgetInput() const;
   absl::StatusOr<ChunkLayout> MakeLayout(int64_t chunk_elements) const;
+
+  // engine_background.cc
+  void StartBackground();
+  void StopBackground();
   void MoverLoop();
   void UpdateLoop();
   void Fail(const absl::Status& status) GANTRY_REQUIRES(mutex_);
+  void TakeCompletions(std::span<const TransferCompletion> completions) GANTRY_REQUIRES(mutex_);
+  // A job that can run, or nothing; an error ends the engine.
+  std::optional<UpdateQueue::Job> TakeJob() GANTRY_REQUIRES(mutex_);
+  void RunJob(const UpdateQueue::Job& job);
+  void FinishJob(const UpdateQueue::Job& job) GANTRY_REQUIRES(mutex_);
+  // Has a job that can run be run.
+  void WakeUpdates() GANTRY_REQUIRES(mutex_);
+  // In a simulation: lets some of what goes on behind the caller happen now.
+  void Overlap() GANTRY_EXCLUDES(mutex_);
+  // One turn of a wait: pumps and sleeps until something changed. Errors: the engine's failure, or
+  // kResourceExhausted when nothing can change any more.
+  absl::Status WaitForChange(std::string_view what, std::string_view name) GANTRY_REQUIRES(mutex_);
+  absl::Status StuckError(std::string_view what, std::string_view name) GANTRY_REQUIRES(mutex_);
 
   // engine_lease.cc
   absl::StatusOr<Lease> DryLease(std::span<const ParameterUse> uses, Phase phase);
@@ -108,10 +125,6 @@ class EngineImpl final : public Engine, private SlotSource {
   void Unpin(Tier tier, std::span<const Need> needs) GANTRY_REQUIRES(mutex_);
   // An error ends the engine: it is kept, and every later call returns it.
   absl::Status PumpLocked() GANTRY_REQUIRES(mutex_);
-  // One turn of a wait: pumps and sleeps until something changed. Errors: the engine's failure, or
-  // kResourceExhausted when nothing can change any more.
-  absl::Status WaitForChange(std::string_view what, std::string_view name) GANTRY_REQUIRES(mutex_);
-  absl::Status StuckError(std::string_view what, std::string_view name) GANTRY_REQUIRES(mutex_);
   void FollowPlan(std::span<const ParameterUse> uses, Phase phase) GANTRY_REQUIRES(mutex_);
   int64_t NextKey(BlockIndex block) const GANTRY_REQUIRES(mutex_);
   void RefreshLookAhead() GANTRY_REQUIRES(mutex_);
@@ -168,6 +181,7 @@ class EngineImpl final : public Engine, private SlotSource {
   CondVar changed_;      // a transfer or an update finished, or the engine failed
   CondVar update_work_;  // a job may be runnable
   bool stopping_ GANTRY_GUARDED_BY(mutex_) = false;
+  bool simulated_job_ = false;  // the event loop holds a job; the caller's thread only
   absl::Status failure_ GANTRY_GUARDED_BY(mutex_);
   std::map<std::string, CompiledPlan, std::less<>> plans_ GANTRY_GUARDED_BY(mutex_);
   const CompiledPlan* plan_ GANTRY_GUARDED_BY(mutex_) = nullptr;  // of the current step

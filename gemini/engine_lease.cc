@@ -68,6 +68,7 @@ absl::Status EngineImpl::CheckUses(std::span<const ParameterUse> uses,
 
 absl::StatusOr<Lease> EngineImpl::Acquire(std::span<const ParameterUse> uses, std::string_view name,
                                           Phase phase) {
+  Overlap();
   MutexLock lock(mutex_);
   GANTRY_RETURN_IF_ERROR(failure_);
   GANTRY_RETURN_IF_ERROR(CheckUses(uses, name));
@@ -205,32 +206,8 @@ absl::Status EngineImpl::PumpLocked() {
     }
     if (*progress == 0) break;
   }
-  if (updates_->HasRunnableJob()) update_work_.NotifyAll();
+  WakeUpdates();
   return absl::OkStatus();
-}
-
-absl::Status EngineImpl::WaitForChange(std::string_view what, std::string_view name) {
-  GANTRY_RETURN_IF_ERROR(failure_);
-  GANTRY_RETURN_IF_ERROR(PumpLocked());
-  const bool alive = mover_->transfers_under_way() > 0 || updates_->jobs_running() > 0 ||
-                     updates_->HasRunnableJob();
-  if (!alive) {
-    // Slots that the arena keeps for reuse are the last reserve.
-    if (arena_->Trim(0) > 0) return absl::OkStatus();
-    return StuckError(what, name);
-  }
-  changed_.Wait(mutex_);
-  return failure_;
-}
-
-absl::Status EngineImpl::StuckError(std::string_view what, std::string_view name) {
-  std::string held = StrCat("device: ", manager_->pool(Tier::kDevice).usage().ToString());
-  if (!manager_->unified()) {
-    held += StrCat("; host: ", manager_->pool(Tier::kHost).usage().ToString());
-  }
-  return ResourceExhausted("'", name, "' waits for ", what,
-                           " but nothing can be moved out of the way (", held,
-                           "); raise the budgets, or lower the batch size");
 }
 
 // Advances the cursor to the moment behind the given lease.
@@ -359,6 +336,7 @@ void EngineImpl::LeaveChunk(ChunkId chunk) {
 void EngineImpl::ReleaseLease(const Lease& lease) {
   tracer_.OnRelease();
   if (dry_run()) return;
+  Overlap();
   MutexLock lock(mutex_);
   --open_leases_;
   uses_scratch_.clear();

@@ -101,6 +101,7 @@ void EngineImpl::GradientReady(TensorId tensor) {
   GANTRY_CHECK(step_->optimizer.has_value()) << specs_[t].name << " in an evaluation";
   tracer_.OnGradientReady(tensor);
   if (dry_run()) return;
+  Overlap();
   MutexLock lock(mutex_);
   GANTRY_CHECK(specs_[t].trainability == Trainability::kTrainable) << specs_[t].name;
   GANTRY_CHECK_EQ(static_cast<int>(ready_[t]), 0) << specs_[t].name << " was ready already";
@@ -133,7 +134,7 @@ void EngineImpl::CompleteIfReady(ChunkId chunk) {
     if (!status.ok()) Fail(status);
   }
   RefreshLookAhead();  // without this chunk, whose next version is to come
-  if (updates_->HasRunnableJob()) update_work_.NotifyAll();
+  WakeUpdates();
 }
 
 // Tensors of the chunk without a contribution count as zero gradient.
@@ -200,7 +201,6 @@ absl::StatusOr<StepResult> EngineImpl::EndStep() {
     GANTRY_RETURN_IF_ERROR(WaitForChange("the gradients of a skipped step", "end of step"));
   }
   GANTRY_RETURN_IF_ERROR(PumpLocked());
-  update_work_.NotifyAll();
   return StepResult{.gradient_norm = decision.gradient_norm,
                     .clip_factor = decision.clip_factor,
                     .outcome = decision.skip ? StepResult::Outcome::kSkippedNonFinite

@@ -156,8 +156,21 @@ void TransferEngine::Finish(uint64_t tag, Transfer transfer) {
 
 std::vector<TransferCompletion> TransferEngine::WaitAndPoll() {
   MutexLock lock(mutex_);
-  while (finished_.empty() && !woken_) changed_.Wait(mutex_);
+  while (finished_.empty() && !woken_) {
+    if (options_.event_loop == nullptr) {
+      changed_.Wait(mutex_);
+      continue;
+    }
+    mutex_.Unlock();
+    GANTRY_CHECK(options_.event_loop->RunNext()) << "a transfer will never complete";
+    mutex_.Lock();
+  }
   woken_ = false;
+  return std::exchange(finished_, {});
+}
+
+std::vector<TransferCompletion> TransferEngine::Poll() {
+  MutexLock lock(mutex_);
   return std::exchange(finished_, {});
 }
 

@@ -24,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/event_loop.h"
 #include "base/ids.h"
 #include "base/log.h"
 #include "base/mutex.h"
@@ -77,6 +78,7 @@ class TransferEngine final : private CopySink, private IoSink {
     IoBackendFactory make_io = {};  // how it is made; empty: CreateIoBackend
     std::string io_directory;       // where the backend makes its trial request
     Clock* clock;
+    EventLoop* event_loop = nullptr;  // set: waiting means running it (simulation)
     Logger* logger;
     TraceSink* trace_sink;  // null: off
   };
@@ -92,6 +94,8 @@ class TransferEngine final : private CopySink, private IoSink {
 
   // Blocks until a completion is there or Wake was called since the last return, then takes all.
   std::vector<TransferCompletion> WaitAndPoll();
+  // Takes all completions that are there.
+  std::vector<TransferCompletion> Poll();
   void Wake();
 
   TransferCounters counters(TransferLane lane) const;

@@ -1,0 +1,178 @@
+// What goes on behind the compute thread: taking completions, starting moves, running updates. On
+// two threads; or, with an event loop, on the caller's alone, whenever it calls or would wait.
+#include <optional>
+#include <vector>
+
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "gemini/engine_impl.h"
+
+namespace gantry {
+namespace {
+
+// In a simulation an update begins and ends within this much virtual time of when it could run.
+constexpr Nanoseconds kSimulatedUpdateMax = 100'000;
+
+}  // namespace
+
+void EngineImpl::StartBackground() {
+  if (options_.event_loop != nullptr) return;
+  // thread: completions must be taken while the compute thread computes.
+  mover_thread_ = std::thread([this] { MoverLoop(); });
+  // thread: updates run beside the backward pass and the next forward pass.
+  update_thread_ = std::thread([this] { UpdateLoop(); });
+}
+
+void EngineImpl::StopBackground() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+    changed_.NotifyAll();
+    update_work_.NotifyAll();
+  }
+  if (update_thread_.joinable()) update_thread_.join();
+  if (transfers_ != nullptr) transfers_->Wake();
+  if (mover_thread_.joinable()) mover_thread_.join();
+  // An update that the event loop holds is this engine's.
+  while (simulated_job_) GANTRY_CHECK(options_.event_loop->RunNext());
+}
+
+void EngineImpl::Fail(const absl::Status& status) {
+  if (failure_.ok()) failure_ = status;
+  changed_.NotifyAll();
+  update_work_.NotifyAll();
+}
+
+void EngineImpl::TakeCompletions(std::span<const TransferCompletion> completions) {
+  for (const TransferCompletion& completion : completions) {
+    const absl::Status finished = mover_->OnCompletion(completion);
+    if (!finished.ok()) Fail(finished);
+  }
+}
+
+void EngineImpl::MoverLoop() {
+  while (true) {
+    const std::vector<TransferCompletion> completions = transfers_->WaitAndPoll();
+    MutexLock lock(mutex_);
+    TakeCompletions(completions);
+    if (stopping_) return;
+    if (!failure_.ok()) continue;
+    // An error is kept and wakes everybody.
+    static_cast<void>(PumpLocked());
+    changed_.NotifyAll();
+  }
+}
+
+void EngineImpl::UpdateLoop() {
+  mutex_.Lock();
+  while (!stopping_) {
+    const std::optional<UpdateQueue::Job> job = TakeJob();
+    if (!job.has_value()) {
+      update_work_.Wait(mutex_);
+      continue;
+    }
+    mutex_.Unlock();
+    RunJob(*job);
+    mutex_.Lock();
+    FinishJob(*job);
+  }
+  mutex_.Unlock();
+}
+
+std::optional<UpdateQueue::Job> EngineImpl::TakeJob() {
+  if (!failure_.ok()) return std::nullopt;
+  absl::StatusOr<std::optional<UpdateQueue::Job>> job = updates_->TakeJob();
+  if (job.ok()) return *job;
+  Fail(job.status());
+  return std::nullopt;
+}
+
+void EngineImpl::RunJob(const UpdateQueue::Job& job) {
+  const Nanoseconds begin = options_.clock->Now();
+  updates_->RunJob(job);
+  if (options_.trace_sink == nullptr) return;
+  const bool norm = job.kind == UpdateQueue::Job::Kind::kNorm;
+  options_.trace_sink->Slice("update", norm ? "norm" : "update", begin, options_.clock->Now());
+}
+
+void EngineImpl::FinishJob(const UpdateQueue::Job& job) {
+  absl::Status finished = updates_->FinishJob(job);
+  if (finished.ok() && failure_.ok()) finished = PumpLocked();
+  if (!finished.ok()) Fail(finished);
+  changed_.NotifyAll();
+}
+
+void EngineImpl::WakeUpdates() {
+  if (!updates_->HasRunnableJob()) return;
+  if (options_.event_loop == nullptr) {
+    update_work_.NotifyAll();
+    return;
+  }
+  if (simulated_job_) return;
+  const std::optional<UpdateQueue::Job> job = TakeJob();
+  if (!job.has_value()) return;
+  simulated_job_ = true;
+  options_.event_loop->Schedule(options_.event_loop->Draw(kSimulatedUpdateMax), [this, job] {
+    RunJob(*job);
+    MutexLock lock(mutex_);
+    simulated_job_ = false;
+    FinishJob(*job);
+  });
+}
+
+void EngineImpl::Overlap() {
+  if (options_.event_loop == nullptr || dry_run()) return;
+  options_.event_loop->RunSome();
+  MutexLock lock(mutex_);
+  TakeCompletions(transfers_->Poll());
+  if (failure_.ok()) static_cast<void>(PumpLocked());  // the next call returns an error
+}
+
+absl::Status EngineImpl::WaitForChange(std::string_view what, std::string_view name) {
+  GANTRY_RETURN_IF_ERROR(failure_);
+  GANTRY_RETURN_IF_ERROR(PumpLocked());
+  const bool alive = mover_->transfers_under_way() > 0 || updates_->jobs_running() > 0 ||
+                     updates_->HasRunnableJob();
+  if (!alive) {
+    // Slots that the arena keeps for reuse are the last reserve.
+    if (arena_->Trim(0) > 0) return absl::OkStatus();
+    return StuckError(what, name);
+  }
+  if (options_.event_loop == nullptr) {
+    changed_.Wait(mutex_);
+    return failure_;
+  }
+  std::vector<TransferCompletion> completions = transfers_->Poll();
+  if (completions.empty()) {
+    mutex_.Unlock();
+    const bool ran = options_.event_loop->RunNext();
+    mutex_.Lock();
+    GANTRY_CHECK(ran) << "'" << name << "' waits for " << what << ", which will never come";
+    completions = transfers_->Poll();
+  }
+  TakeCompletions(completions);
+  return failure_;
+}
+
+absl::Status EngineImpl::StuckError(std::string_view what, std::string_view name) {
+  std::string held = StrCat("device: ", manager_->pool(Tier::kDevice).usage().ToString());
+  if (!manager_->unified()) {
+    held += StrCat("; host: ", manager_->pool(Tier::kHost).usage().ToString());
+  }
+  return ResourceExhausted("'", name, "' waits for ", what,
+                           " but nothing can be moved out of the way (", held,
+                           "); raise the budgets, or lower the batch size");
+}
+
+absl::Status EngineImpl::Drain() {
+  if (dry_run()) return absl::OkStatus();
+  MutexLock lock(mutex_);
+  while (!(updates_->idle() || updates_->OnlyUndecidedLeft()) ||
+         mover_->transfers_under_way() > 0) {
+    GANTRY_RETURN_IF_ERROR(WaitForChange("the optimizer updates", "drain"));
+  }
+  return failure_;
+}
+
+}  // namespace gantry
