@@ -1,6 +1,6 @@
 // The one place where a test says what goes wrong in a run: everything that can fail (file calls,
-// slabs, mappings, copies, I/O requests) shares one FaultPlan and asks it before each operation.
-// The plan counts operations by kind and strikes the n-th one.
+// slabs, mappings, copies, I/O requests) shares one FaultPlan. File calls go through files(); the
+// rest asks Next before each operation. The plan counts operations by kind and strikes the n-th.
 //
 //   FaultPlan counting({});                       // nothing fails; how many operations are there?
 //   Run(&counting);
@@ -20,13 +20,15 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file_calls.h"
 #include "base/mutex.h"
+#include "base/testing/faulty_file_calls.h"
 
 namespace gantry {
 
 // What can fail. Each is counted by itself, from 0.
 enum class FaultPoint : uint8_t {
-  // FileCalls
+  // FileCalls, in the order of FileCallKind
   kOpen,
   kRead,
   kWrite,
@@ -84,18 +86,23 @@ class FaultPlan {
     uint64_t salt = 0;  // differs between the operations of one fault
   };
 
-  // Where faults overlap, the first in the list decides. REQUIRES: counts at least 1.
+  // Where faults overlap, the first in the list decides. REQUIRES: counts at least 1; file calls
+  // are not slow, only reads and writes are short or lie, and nothing else lies.
   explicit FaultPlan(std::vector<Fault> faults);
 
-  // Counts an operation of this kind, which is about to happen.
+  // The file system, with the faults of file calls.
+  FileCalls* files() { return &files_; }
+  // Counts an operation of this kind, which is about to happen. REQUIRES: it is no file call.
   Verdict Next(FaultPoint point) GANTRY_EXCLUDES(mutex_);
 
   int64_t operations(FaultPoint point) const GANTRY_EXCLUDES(mutex_);
-  // Operations that got a verdict other than kNone.
+  // Operations that met a fault.
   int64_t struck() const GANTRY_EXCLUDES(mutex_);
 
  private:
   const std::vector<Fault> faults_;
+  PosixFileCalls posix_;
+  FaultyFileCalls files_{&posix_};
   mutable Mutex mutex_;
   std::array<int64_t, kFaultPointCount> operations_ GANTRY_GUARDED_BY(mutex_){};
   int64_t struck_ GANTRY_GUARDED_BY(mutex_) = 0;
