@@ -317,9 +317,31 @@ absl::Status EngineImpl::CreateTiers() {
   contributed_.assign(specs_.size(), 0);
   ready_.assign(specs_.size(), 0);
   for (size_t t = 0; t < specs_.size(); ++t) {
-    chunks_of_tensor_.push_back(layout_->ChunksOf(TensorId(static_cast<int64_t>(t))));
+    const TensorId tensor(static_cast<int64_t>(t));
+    chunks_of_tensor_.push_back(layout_->ChunksOf(tensor));
+    leased_.push_back(MakeLeased(tensor));
   }
   return absl::OkStatus();
+}
+
+LeasedTensor EngineImpl::MakeLeased(TensorId tensor) const {
+  const TensorSpec& spec = layout_->tensor(tensor);
+  const TensorPlacement& place = layout_->placement(tensor);
+  const ChunkId chunk = layout_->ChunksOf(tensor).first;
+  const int64_t in_chunk =
+      place.offset - layout_->index_in_group(chunk) * layout_->chunk_elements();
+  const auto address = [&](StateKind kind) -> std::byte* {
+    const BlockId id{kind, chunk};
+    if (!layout_->HasBlock(id)) return nullptr;
+    return manager_->Home(manager_->IndexOf(id)) + in_chunk * SizeOf(layout_->dtype_of(id));
+  };
+  return {.tensor = tensor,
+          .parameter = address(StateKind::kParameter),
+          .gradient = address(StateKind::kGradient),
+          .gradient_content = GradientContent::kEmpty,
+          .dtype = spec.dtype,
+          .gradient_dtype = spec.dtype == DType::kF32 ? DType::kF32 : options_.gradient_dtype,
+          .elements = place.elements};
 }
 
 // Back to the dry run: Seal failed half way.

@@ -68,6 +68,7 @@ class EngineImpl final : public Engine, private SlotSource {
     enum class Mode : uint8_t { kRead, kWrite, kCreate };
     BlockIndex block;
     Mode mode;
+    ChunkId chunk;
   };
   struct CompiledPlan {
     CompiledStep step;
@@ -81,6 +82,7 @@ class EngineImpl final : public Engine, private SlotSource {
   absl::Status CreateTiers();
   absl::Status CreateFileTier(int64_t slots);
   void DestroyTiers();
+  LeasedTensor MakeLeased(TensorId tensor) const;
   bool HasTensor(TensorId tensor) const {
     return tensor.value() >= 0 && tensor.value() < static_cast<int64_t>(specs_.size());
   }
@@ -176,6 +178,7 @@ class EngineImpl final : public Engine, private SlotSource {
   int64_t file_slots_ = 0;
   bool everything_fits_ = false;  // the device holds all that any step uses, updates too
   std::vector<ChunkLayout::ChunkRange> chunks_of_tensor_;
+  std::vector<LeasedTensor> leased_;  // per tensor, with both addresses
 
   mutable Mutex mutex_;
   CondVar changed_;      // a transfer or an update finished, or the engine failed

@@ -79,8 +79,8 @@ absl::StatusOr<Lease> EngineImpl::Acquire(std::span<const ParameterUse> uses, st
   GANTRY_RETURN_IF_ERROR(Pin(Tier::kDevice, needs_, name));
   Lease lease = LeaseAccess::Make(this, phase);
   FinishLease(lease, uses);
-  for (const Need& need : needs_) mover_->SetKey(need.block, NextKey(need.block));
   if (!settled_) {
+    for (const Need& need : needs_) mover_->SetKey(need.block, NextKey(need.block));
     RefreshLookAhead();
     // An error does not concern this lease, whose blocks are there: the next call returns it.
     static_cast<void>(PumpLocked());
@@ -91,22 +91,24 @@ absl::StatusOr<Lease> EngineImpl::Acquire(std::span<const ParameterUse> uses, st
 
 void EngineImpl::CollectNeeds(std::span<const ParameterUse> uses) {
   needs_.clear();
-  const auto add = [&](BlockIndex block, Need::Mode mode) GANTRY_NO_THREAD_SAFETY_ANALYSIS {
-    for (const Need& need : needs_) {
-      if (need.block == block) return;
-    }
-    needs_.push_back({block, mode});
-  };
+  const auto add = [&](StateKind kind, ChunkId chunk, Need::Mode mode)
+                       GANTRY_NO_THREAD_SAFETY_ANALYSIS {
+                         const BlockIndex block = Index(kind, chunk);
+                         for (const Need& need : needs_) {
+                           if (need.block == block) return;
+                         }
+                         needs_.push_back({block, mode, chunk});
+                       };
   for (const ParameterUse& use : uses) {
     const auto [first, last] = chunks_of_tensor_[static_cast<size_t>(use.tensor.value())];
     for (int64_t c = first.value(); c <= last.value(); ++c) {
       const ChunkId chunk(c);
       if (use.access != ParameterAccess::kGradient) {
-        add(Index(StateKind::kParameter, chunk), Need::Mode::kRead);
+        add(StateKind::kParameter, chunk, Need::Mode::kRead);
       }
       if (use.access != ParameterAccess::kRead) {
         const bool begun = updates_->phase(chunk) == UpdateQueue::GradientPhase::kAccumulating;
-        add(Index(StateKind::kGradient, chunk), begun ? Need::Mode::kWrite : Need::Mode::kCreate);
+        add(StateKind::kGradient, chunk, begun ? Need::Mode::kWrite : Need::Mode::kCreate);
       }
     }
   }
@@ -114,15 +116,14 @@ void EngineImpl::CollectNeeds(std::span<const ParameterUse> uses) {
 
 bool EngineImpl::AnyPending(std::span<const Need> needs) const {
   for (const Need& need : needs) {
-    const BlockId id = manager_->IdOf(need.block);
-    if (updates_->Pending(id.chunk)) return true;
+    if (updates_->Pending(need.chunk)) return true;
   }
   return false;
 }
 
 absl::StatusOr<bool> EngineImpl::TryPin(Tier tier, std::span<const Need> needs) {
   for (const Need& need : needs) {
-    if (updates_->Pending(manager_->IdOf(need.block).chunk)) return false;
+    if (updates_->Pending(need.chunk)) return false;
     if (manager_->copy(need.block, tier).phase != CopyPhase::kValid) return false;
     if (need.mode != Need::Mode::kRead && !mover_->Writable(need.block, tier)) return false;
   }
@@ -270,32 +271,16 @@ void EngineImpl::RefreshLookAhead() {
 
 void EngineImpl::FinishLease(Lease& lease, std::span<const ParameterUse> uses) {
   for (const Need& need : needs_) {
-    if (need.mode == Need::Mode::kCreate) BeginGradient(manager_->IdOf(need.block).chunk);
+    if (need.mode == Need::Mode::kCreate) BeginGradient(need.chunk);
   }
   EnterChunks(uses);
   for (const ParameterUse& use : uses) {
-    const TensorSpec& spec = specs_[static_cast<size_t>(use.tensor.value())];
-    const TensorPlacement& place = layout_->placement(use.tensor);
-    const ChunkId first = chunks_of_tensor_[static_cast<size_t>(use.tensor.value())].first;
-    const int64_t in_chunk =
-        place.offset - layout_->index_in_group(first) * layout_->chunk_elements();
-    const auto address = [&](StateKind kind) {
-      const BlockId id{kind, first};
-      return manager_->Home(manager_->IndexOf(id)) + in_chunk * SizeOf(layout_->dtype_of(id));
-    };
-    const bool read = use.access != ParameterAccess::kGradient;
-    const bool gradient = use.access != ParameterAccess::kRead;
-    LeaseAccess::Add(
-        lease, use.access,
-        {.tensor = use.tensor,
-         .parameter = read ? address(StateKind::kParameter) : nullptr,
-         .gradient = gradient ? address(StateKind::kGradient) : nullptr,
-         .gradient_content = contributed_[static_cast<size_t>(use.tensor.value())] != 0
-                                 ? GradientContent::kPartial
-                                 : GradientContent::kEmpty,
-         .dtype = spec.dtype,
-         .gradient_dtype = spec.dtype == DType::kF32 ? DType::kF32 : options_.gradient_dtype,
-         .elements = place.elements});
+    const auto t = static_cast<size_t>(use.tensor.value());
+    LeasedTensor leased = leased_[t];
+    if (use.access == ParameterAccess::kGradient) leased.parameter = nullptr;
+    if (use.access == ParameterAccess::kRead) leased.gradient = nullptr;
+    if (contributed_[t] != 0) leased.gradient_content = GradientContent::kPartial;
+    LeaseAccess::Add(lease, use.access, leased);
   }
 }
 
@@ -356,9 +341,8 @@ void EngineImpl::ReleaseLease(const Lease& lease) {
   }
   if (settled_ || !failure_.ok()) return;
   for (const Need& need : needs_) {
-    const BlockId id = manager_->IdOf(need.block);
-    if (id.kind != StateKind::kParameter) continue;
-    if (placement_.chunks[static_cast<size_t>(id.chunk.value())].parameter_on_device ==
+    if (need.block >= manager_->chunk_count()) continue;  // a gradient
+    if (placement_.chunks[static_cast<size_t>(need.chunk.value())].parameter_on_device ==
         Residency::kTransient) {
       const absl::Status evicted = mover_->Evict(need.block, Tier::kDevice);
       if (!evicted.ok()) Fail(evicted);

@@ -141,7 +141,7 @@ void EngineImpl::CompleteIfReady(ChunkId chunk) {
 absl::Status EngineImpl::ZeroUntouched(ChunkId chunk) {
   const BlockIndex block = Index(StateKind::kGradient, chunk);
   const bool begun = updates_->phase(chunk) == UpdateQueue::GradientPhase::kAccumulating;
-  const Need need{block, begun ? Need::Mode::kWrite : Need::Mode::kCreate};
+  const Need need{block, begun ? Need::Mode::kWrite : Need::Mode::kCreate, chunk};
   GANTRY_RETURN_IF_ERROR(Pin(Tier::kDevice, std::span(&need, 1), "zero gradients"));
   BeginGradient(chunk);
   const int64_t size = SizeOf(layout_->dtype_of(manager_->IdOf(block)));
@@ -329,7 +329,7 @@ absl::Status EngineImpl::ReadState(StateKind kind, TensorId tensor, int64_t firs
   GANTRY_RETURN_IF_ERROR(failure_);
   const auto visit = [&](ChunkId chunk, int64_t element, int64_t done, int64_t n)
                          GANTRY_NO_THREAD_SAFETY_ANALYSIS -> absl::Status {
-    const Need need{Index(kind, chunk), Need::Mode::kRead};
+    const Need need{Index(kind, chunk), Need::Mode::kRead, chunk};
     GANTRY_RETURN_IF_ERROR(Pin(manager_->storage_tier(), std::span(&need, 1), "read state"));
     CopyOut(need.block, element,
             bytes.subspan(static_cast<size_t>(done * element_bytes),
@@ -362,12 +362,12 @@ absl::Status EngineImpl::WriteState(StateKind kind, TensorId tensor, int64_t fir
 absl::Status EngineImpl::WriteSlice(StateKind kind, ChunkId chunk, int64_t element,
                                     std::span<const std::byte> bytes) {
   const Tier tier = manager_->storage_tier();
-  std::vector<Need> needs{{Index(kind, chunk), Need::Mode::kWrite}};
+  std::vector<Need> needs{{Index(kind, chunk), Need::Mode::kWrite, chunk}};
   const bool has_master = layout_->HasBlock({StateKind::kMaster, chunk});
   if (has_master && (kind == StateKind::kMaster || kind == StateKind::kParameter)) {
     const StateKind partner =
         kind == StateKind::kMaster ? StateKind::kParameter : StateKind::kMaster;
-    needs.push_back({Index(partner, chunk), Need::Mode::kWrite});
+    needs.push_back({Index(partner, chunk), Need::Mode::kWrite, chunk});
   }
   GANTRY_RETURN_IF_ERROR(Pin(tier, needs, "write state"));
   CopyIn(needs[0].block, element, bytes);

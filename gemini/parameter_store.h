@@ -14,6 +14,7 @@
 #ifndef GANTRY_GEMINI_PARAMETER_STORE_H_
 #define GANTRY_GEMINI_PARAMETER_STORE_H_
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -71,18 +72,11 @@ class [[nodiscard]] Lease {
   static constexpr int kTensorsMax = 8;
 
   Lease() = default;
-  Lease(Lease&& other) noexcept
-      : store_(std::exchange(other.store_, nullptr)),
-        count_(other.count_),
-        phase_(other.phase_),
-        tensors_(other.tensors_) {}
+  Lease(Lease&& other) noexcept { Take(other); }
   Lease& operator=(Lease&& other) noexcept {
     if (this == &other) return *this;
     Release();
-    store_ = std::exchange(other.store_, nullptr);
-    count_ = other.count_;
-    phase_ = other.phase_;
-    tensors_ = other.tensors_;
+    Take(other);
     return *this;
   }
   ~Lease() { Release(); }
@@ -91,7 +85,7 @@ class [[nodiscard]] Lease {
   // The i-th tensor in the order of the uses given to Acquire.
   const LeasedTensor& operator[](int i) const {
     GANTRY_CHECK(i >= 0 && i < count_) << "lease of " << count_ << " tensors";
-    return tensors_[static_cast<size_t>(i)].tensor;
+    return entries_.at[static_cast<size_t>(i)].tensor;
   }
   int size() const { return count_; }
 
@@ -99,14 +93,25 @@ class [[nodiscard]] Lease {
   friend class LeaseAccess;
 
   struct Entry {
-    LeasedTensor tensor{TensorId(-1), nullptr,     nullptr, GradientContent::kEmpty,
-                        DType::kF32,  DType::kF32, 0};
-    ParameterAccess access = ParameterAccess::kRead;
+    LeasedTensor tensor;
+    ParameterAccess access;
   };
+  // The first count_ are set. A union, so that making and moving a lease costs what it holds.
+  union Entries {
+    Entries() {}  // NOLINT(modernize-use-equals-default): = default would be deleted
+    std::array<Entry, kTensorsMax> at;
+  };
+  void Take(Lease& other) {
+    store_ = std::exchange(other.store_, nullptr);
+    count_ = other.count_;
+    phase_ = other.phase_;
+    std::copy_n(other.entries_.at.begin(), count_, entries_.at.begin());
+  }
+
   ParameterStore* store_ = nullptr;
   int count_ = 0;
   Phase phase_ = Phase::kForward;
-  std::array<Entry, kTensorsMax> tensors_;
+  Entries entries_;
 };
 
 // For stores: reads and fills a lease.
@@ -120,10 +125,10 @@ class LeaseAccess {
   }
   static void Add(Lease& lease, ParameterAccess access, const LeasedTensor& tensor) {
     GANTRY_CHECK_LT(lease.count_, Lease::kTensorsMax);
-    lease.tensors_[static_cast<size_t>(lease.count_++)] = {tensor, access};
+    lease.entries_.at[static_cast<size_t>(lease.count_++)] = {tensor, access};
   }
   static ParameterAccess access(const Lease& lease, int i) {
-    return lease.tensors_[static_cast<size_t>(i)].access;
+    return lease.entries_.at[static_cast<size_t>(i)].access;
   }
   static Phase phase(const Lease& lease) { return lease.phase_; }
   // The lease was abandoned before it was handed out: nothing to release.
