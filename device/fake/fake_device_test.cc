@@ -14,6 +14,8 @@
 #include "absl/status/status.h"
 #include "base/check.h"
 #include "base/testing/status_matchers.h"
+#include "device/activation_arena.h"
+#include "device/slot_pool.h"
 #include "device/testing/device_conformance.h"
 #include "device/testing/recording_sink.h"
 
@@ -206,6 +208,36 @@ TEST_F(FakeDeviceTest, CopiesFailFallShortAndDawdle) {
   EXPECT_EQ(destinations[2], source);
   EXPECT_EQ(done[2].time - done[1].time, 50 * 1500);
   EXPECT_EQ(done[3].time - done[2].time, 1500);
+}
+
+// Unmapping may fail for good, as with too many mappings of the process. Nobody aborts for that.
+TEST_F(FakeDeviceTest, AnArenaThatCannotUnmapGivesItsSlotsBack) {
+  class Source final : public SlotSource {
+   public:
+    explicit Source(SlotPool* pool) : pool_(pool) {}
+    absl::StatusOr<SlotId> AcquireActivationSlot() override {
+      return *pool_->TryAcquire(MemoryTag::kActivation);
+    }
+    void ReleaseActivationSlot(SlotId slot) override { pool_->Release(slot); }
+
+   private:
+    SlotPool* pool_;
+  };
+  Create({{.point = FaultPoint::kUnmap, .first = 1, .count = 1000, .error_number = ENOMEM}});
+  auto slab = MakeSlab(MemoryKind::kDevice, 4);
+  ASSERT_THAT(slab, IsOk());
+  auto space = device_->ReserveAddressSpace(slab->get(), 8);
+  ASSERT_THAT(space, IsOk());
+  SlotPool pool(slab->get());
+  Source source(&pool);
+  {
+    ActivationArena arena(*std::move(space), Bytes(kSlot), &source);
+    ASSERT_THAT(arena.Allocate(3 * kSlot), IsOk());
+    EXPECT_EQ(arena.Trim(0), 1);
+    EXPECT_EQ(pool.free_slots(), 2);
+  }
+  EXPECT_EQ(pool.free_slots(), 4);
+  EXPECT_EQ(faults_->struck(), 2);
 }
 
 TEST_F(FakeDeviceTest, RefusesNegativeOptions) {
