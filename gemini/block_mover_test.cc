@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/file_calls.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "base/strings.h"
@@ -88,7 +89,8 @@ class BlockMoverTest : public ::testing::Test {
                                    .name = "blocks",
                                    .extent_bytes = layout_->slot_bytes(),
                                    .extent_count = 64,
-                                   .logger = &logger_});
+                                   .logger = &logger_,
+                                   .files = &posix_});
     ASSERT_THAT(file, IsOk());
     file_ = *std::move(file);
   }
@@ -165,6 +167,7 @@ class BlockMoverTest : public ::testing::Test {
 
   MonotonicClock clock_;
   MemoryLogger logger_;
+  PosixFileCalls posix_;
   std::map<BlockIndex, int> version_;
   std::unique_ptr<ChunkLayout> layout_;
   std::unique_ptr<Device> device_;

@@ -362,7 +362,8 @@ absl::Status EngineImpl::CreateFileTier(int64_t slots) {
                                                     .name = "blocks",
                                                     .extent_bytes = layout_->slot_bytes(),
                                                     .extent_count = slots,
-                                                    .logger = options_.logger}));
+                                                    .logger = options_.logger,
+                                                    .files = &file_calls_}));
   file_slots_ = slots;
   return absl::OkStatus();
 }

@@ -201,7 +201,7 @@ TEST_P(EngineDeviceFaultTest, AfterAFailureEveryCallReturnsIt) {
                  },
                  options.sink);
              GANTRY_RETURN_IF_ERROR(faulty->status());
-             faulty->FailRequest(5, FaultyIoBackend::When::kCompletion, DataLoss("injected EIO"));
+             faulty->FailRequest(5, DataLoss("injected EIO"));
              return faulty;
            });
   ASSERT_THAT(engine, IsOk());

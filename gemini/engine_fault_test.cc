@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/file_calls.h"
 #include "base/log.h"
 #include "base/parallel_for.h"
 #include "base/status_macros.h"
@@ -21,7 +22,6 @@
 #include "gemini/engine.h"
 #include "gemini/testing/toy_model.h"
 #include "nvme/fault_injection.h"
-#include "nvme/file_calls.h"
 #include "nvme/io_threads.h"
 
 namespace gantry {
@@ -85,7 +85,9 @@ class EngineFaultTest : public ::testing::Test {
                 },
                 options.sink) {}
       ~Counting() override { *submitted_ = faulty_.submitted(); }
-      absl::Status Submit(const IoRequest& request) override { return faulty_.Submit(request); }
+      void Submit(const IoRequest& request) override { faulty_.Submit(request); }
+      void Cancel(uint64_t tag) override { faulty_.Cancel(tag); }
+      void Promote(uint64_t tag, IoPriority priority) override { faulty_.Promote(tag, priority); }
       std::string_view name() const override { return faulty_.name(); }
       IoCounters counters() const override { return faulty_.counters(); }
 
@@ -95,9 +97,7 @@ class EngineFaultTest : public ::testing::Test {
     return [=](const IoBackendOptions& options) -> absl::StatusOr<std::unique_ptr<IoBackend>> {
       auto backend = std::make_unique<Counting>(options, submitted);
       GANTRY_RETURN_IF_ERROR(backend->faulty_.status());
-      if (index >= 0) {
-        backend->faulty_.FailRequest(index, FaultyIoBackend::When::kCompletion, status);
-      }
+      if (index >= 0) backend->faulty_.FailRequest(index, status);
       return backend;
     };
   }
@@ -138,12 +138,6 @@ TEST_F(EngineFaultTest, AnyFailedRequestEndsTheRunWithItsError) {
 TEST_F(EngineFaultTest, ShortTransfersGiveTheRightAnswer) {
   auto expected = Train({});
   ASSERT_THAT(expected, IsOk());
-  // The backend owns its calls; these outlive it, so that they can be counted.
-  struct Forwarded : public FileCalls {
-    explicit Forwarded(FileCalls* calls) : calls(calls) {}
-    int64_t Transfer(const IoRequest& piece) override { return calls->Transfer(piece); }
-    FileCalls* calls;
-  };
   PosixFileCalls real;
   FaultyFileCalls calls(&real);
   for (int64_t call = 0; call < 3000; call += 3) calls.ShortenCall(call, 4096);
@@ -151,10 +145,7 @@ TEST_F(EngineFaultTest, ShortTransfersGiveTheRightAnswer) {
   calls.FailCalls({.first = 100, .count = 1, .error_number = EINTR});
   const auto make =
       [&](const IoBackendOptions& options) -> absl::StatusOr<std::unique_ptr<IoBackend>> {
-    return IoThreads::Create({.sink = options.sink,
-                              .threads = 4,
-                              .pending_max = options.pending_max,
-                              .calls = std::make_unique<Forwarded>(&calls)});
+    return IoThreads::Create({.sink = options.sink, .threads = 4, .files = &calls});
   };
   auto actual = Train(make);
   ASSERT_THAT(actual, IsOk());

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/file_calls.h"
 #include "base/mutex.h"
 #include "chunk/chunk_manager.h"
 #include "device/activation_arena.h"
@@ -207,6 +208,7 @@ class EngineImpl final : public Engine, private SlotSource {
   bool settled_ GANTRY_GUARDED_BY(mutex_) = false;  // everything is resident: nothing to fetch
   std::array<TransferCounters, kTransferLaneCount> lanes_base_ GANTRY_GUARDED_BY(mutex_){};
 
+  PosixFileCalls file_calls_;  // of file_
   std::unique_ptr<RunDirectory> run_directory_;
   std::unique_ptr<BlockFile> file_;
   std::unique_ptr<ChunkManager> manager_;

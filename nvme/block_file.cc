@@ -51,10 +51,12 @@ BlockFile::BlockFile(FileDescriptor fd, const Options& options)
     : fd_(std::move(fd)),
       directory_(options.directory->path()),
       extent_bytes_(options.extent_bytes.count()),
-      logger_(options.logger) {}
+      logger_(options.logger),
+      file_calls_(options.files) {}
 
 absl::StatusOr<std::unique_ptr<BlockFile>> BlockFile::Create(const Options& options) {
-  GANTRY_CHECK(options.directory != nullptr && options.logger != nullptr);
+  GANTRY_CHECK(options.directory != nullptr && options.logger != nullptr &&
+               options.files != nullptr);
   GANTRY_RETURN_IF_ERROR(CheckSizes(options.extent_bytes, options.extent_count));
   bool opened_direct = options.direct_io == DirectIo::kWherePossible;
   auto fd = options.directory->CreateFile(options.name, opened_direct ? O_DIRECT : 0);
@@ -105,13 +107,14 @@ absl::Status BlockFile::ProbeDirect(int64_t alignment) const {
   const AlignedBuffer buffer(static_cast<std::byte*>(std::aligned_alloc(size, size)));
   if (buffer == nullptr) return ResourceExhausted("no memory for ", size, " bytes");
   std::fill_n(buffer.get(), size, std::byte{0});
-  ssize_t moved = pwrite(fd_.get(), buffer.get(), size, 0);
-  if (moved == static_cast<ssize_t>(size)) moved = pread(fd_.get(), buffer.get(), size, 0);
-  if (moved == static_cast<ssize_t>(size)) return absl::OkStatus();
-  if (moved < 0 && (errno == EINVAL || errno == EOPNOTSUPP)) {
-    return InvalidArgument("direct I/O is refused");
+  const std::span<std::byte> unit(buffer.get(), size);
+  int64_t moved = file_calls_->WriteAt(fd_.get(), unit, 0);
+  if (moved == alignment) moved = file_calls_->ReadAt(fd_.get(), unit, 0);
+  if (moved == alignment) return absl::OkStatus();
+  if (moved == -EINVAL || moved == -EOPNOTSUPP) return InvalidArgument("direct I/O is refused");
+  if (moved < 0) {
+    return ErrnoStatus(static_cast<int>(-moved), StrCat("a trial transfer in '", directory_, "'"));
   }
-  if (moved < 0) return ErrnoStatus(errno, StrCat("a trial transfer in '", directory_, "'"));
   return InvalidArgument("direct I/O moved ", moved, " of ", size, " bytes");
 }
 
@@ -127,30 +130,30 @@ absl::Status BlockFile::UseBuffered() {
 // drive shows now.
 absl::Status BlockFile::Reserve(int64_t first_byte, int64_t bytes) {
   if (bytes == 0) return absl::OkStatus();
-  int result = -1;
+  int error_number = 0;
   struct statvfs space{};
   // Some file systems count nothing: ramfs has 0 blocks, all of them used.
   const bool known = statvfs(directory_.c_str(), &space) == 0 && space.f_blocks > 0;
   rlimit file_size{};
   if (getrlimit(RLIMIT_FSIZE, &file_size) == 0 &&
       static_cast<rlim_t>(first_byte + bytes) > file_size.rlim_cur) {
-    errno = EFBIG;  // the call would raise SIGXFSZ, which ends the process
+    error_number = EFBIG;  // the call would raise SIGXFSZ, which ends the process
   } else if (known && uint64_t{space.f_bavail} * space.f_frsize < static_cast<uint64_t>(bytes)) {
-    errno = ENOSPC;  // the call would first fill the drive, for everybody on it, and then fail
+    error_number =
+        ENOSPC;  // the call would first fill the drive, for everybody on it, and then fail
   } else {
     do {
-      result = fallocate(fd_.get(), 0, first_byte, bytes);
-    } while (result != 0 && errno == EINTR);
+      error_number = -file_calls_->Allocate(fd_.get(), first_byte, bytes);
+    } while (error_number == EINTR);
   }
-  if (result != 0 && errno == EOPNOTSUPP) {
+  if (error_number == EOPNOTSUPP) {
     preallocated_ = false;
     logger_->WarnOnce(StrCat("'", directory_,
                              "' cannot preallocate; a full drive shows only when blocks are "
                              "written"));
-    result = ftruncate(fd_.get(), first_byte + bytes);
+    error_number = ftruncate(fd_.get(), first_byte + bytes) == 0 ? 0 : errno;
   }
-  if (result == 0) return absl::OkStatus();
-  const int error_number = errno;
+  if (error_number == 0) return absl::OkStatus();
   // A failed fallocate may keep a part; nobody uses it, but the space counts.
   if (ftruncate(fd_.get(), first_byte) != 0) {
     logger_->WarnOnce(StrCat("a failed allocation in '", directory_,

@@ -2,7 +2,8 @@
 // the requests that read and write them; the I/O itself goes through an IoBackend.
 //
 //   GANTRY_ASSIGN_OR_RETURN(auto file, BlockFile::Create({.directory = run.get(), .name = "blocks",
-//       .extent_bytes = slot_bytes, .extent_count = 64, .logger = logger}));
+//       .extent_bytes = slot_bytes, .extent_count = 64, .logger = logger,
+//       .files = &posix}));
 //   GANTRY_ASSIGN_OR_RETURN(ExtentId extent, file->AllocateExtent());
 //   backend->Submit(file->WriteRequest({.extent = extent, .offset = 0, .buffer = block, .tag =
 //   1}));
@@ -25,6 +26,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
+#include "base/file_calls.h"
 #include "base/files.h"
 #include "base/ids.h"
 #include "base/log.h"
@@ -45,7 +47,8 @@ class BlockFile {
     std::string name;               // free again after Create: the file is unlinked
     Bytes extent_bytes;             // positive multiple of kExtentGranule
     int64_t extent_count;           // at least 0
-    Logger* logger;                 // needed during Create and Grow
+    Logger* logger;                 // needed during Create and Grow, as is `files`
+    FileCalls* files;               // its Allocate, ReadAt and WriteAt
     DirectIo direct_io = DirectIo::kWherePossible;
   };
 
@@ -82,6 +85,7 @@ class BlockFile {
   int64_t extents() const GANTRY_EXCLUDES(mutex_);
   int64_t extents_free() const GANTRY_EXCLUDES(mutex_);
 
+  int fd() const { return fd_.get(); }
   bool direct() const { return direct_; }                         // O_DIRECT is on
   bool preallocated() const { return preallocated_; }             // else ENOSPC may come later
   int64_t offset_alignment() const { return offset_alignment_; }  // 1 when buffered
@@ -99,6 +103,7 @@ class BlockFile {
   const std::string directory_;  // for messages
   const int64_t extent_bytes_;
   Logger* const logger_;
+  FileCalls* const file_calls_;
   // Written by Create only.
   bool direct_ = false;
   bool preallocated_ = true;

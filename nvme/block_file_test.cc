@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/file_calls.h"
 #include "base/log.h"
 #include "base/random.h"
 #include "base/strings.h"
@@ -49,13 +50,15 @@ class BlockFileTest : public testing::Test {
                               .extent_bytes = shape.extent_bytes,
                               .extent_count = shape.extents,
                               .logger = &logger_,
+                              .files = &posix_,
                               .direct_io = shape.direct_io});
   }
   std::unique_ptr<IoBackend> Backend(IoPreference preference) {
     auto backend = CreateIoBackend({.sink = &sink_,
                                     .preference = preference,
                                     .directory = parent_.path(),
-                                    .logger = &logger_});
+                                    .logger = &logger_,
+                                    .files = &posix_});
     EXPECT_TRUE(backend.ok()) << backend.status().ToString();
     return backend.ok() ? *std::move(backend) : nullptr;
   }
@@ -63,6 +66,7 @@ class BlockFileTest : public testing::Test {
 
   TemporaryDirectory parent_;
   MemoryLogger logger_;
+  PosixFileCalls posix_;
   std::unique_ptr<RunDirectory> run_;
   WaitingSink sink_;
 };

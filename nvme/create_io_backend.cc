@@ -13,7 +13,6 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "nvme/describe.h"
-#include "nvme/file_calls.h"
 #include "nvme/io_ring.h"
 #include "nvme/io_threads.h"
 #include "nvme/scratch_file.h"
@@ -49,14 +48,11 @@ class TrialSink final : public IoSink {
 absl::StatusOr<std::unique_ptr<IoBackend>> CreateThreads(const IoBackendOptions& options) {
   return IoThreads::Create({.sink = options.sink,
                             .threads = std::min(options.queue_depth, kThreadsMax),
-                            .pending_max = options.pending_max,
-                            .calls = std::make_unique<PosixFileCalls>()});
+                            .files = options.files});
 }
 
 absl::StatusOr<std::unique_ptr<IoBackend>> CreateRing(const IoBackendOptions& options) {
-  return IoRing::Create({.sink = options.sink,
-                         .queue_depth = options.queue_depth,
-                         .pending_max = options.pending_max});
+  return IoRing::Create({.sink = options.sink, .queue_depth = options.queue_depth});
 }
 
 // A backend that has proved itself: a second one of the same kind, with a sink of its own, has
@@ -67,17 +63,19 @@ absl::StatusOr<std::unique_ptr<IoBackend>> CreateTried(
   TrialSink sink;
   IoBackendOptions trial_options = options;
   trial_options.sink = &sink;
+  trial_options.fixed_files = {};  // the second backend registers them
+  trial_options.fixed_memory = {};
   GANTRY_ASSIGN_OR_RETURN(std::unique_ptr<IoBackend> trial, create(trial_options));
   std::vector<std::byte> written(kTrialBytes);
   for (size_t i = 0; i < kTrialBytes; ++i) written[i] = static_cast<std::byte>(i * 7 + 1);
   std::vector<std::byte> read(kTrialBytes);
   IoRequest request = {
       .kind = IoRequest::Kind::kWrite, .fd = fd, .offset = 0, .buffer = written, .tag = 0};
-  GANTRY_RETURN_IF_ERROR(trial->Submit(request));
+  trial->Submit(request);
   GANTRY_RETURN_IF_ERROR(sink.Wait());
   request.kind = IoRequest::Kind::kRead;
   request.buffer = read;
-  GANTRY_RETURN_IF_ERROR(trial->Submit(request));
+  trial->Submit(request);
   GANTRY_RETURN_IF_ERROR(sink.Wait());
   if (read != written) {
     return DataLoss(trial->name(), " read back other bytes than it wrote to '", DescribeFd(fd),
@@ -89,7 +87,7 @@ absl::StatusOr<std::unique_ptr<IoBackend>> CreateTried(
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<IoBackend>> CreateIoBackend(const IoBackendOptions& options) {
-  GANTRY_CHECK(options.sink != nullptr && options.logger != nullptr);
+  GANTRY_CHECK(options.sink != nullptr && options.logger != nullptr && options.files != nullptr);
   GANTRY_ASSIGN_OR_RETURN(const FileDescriptor file, CreateScratchFile(options.directory));
   if (options.preference != IoPreference::kThreads) {
     auto ring = CreateTried(CreateRing, options, file.get());

@@ -3,14 +3,19 @@
 //
 //   GANTRY_ASSIGN_OR_RETURN(auto backend, CreateIoBackend({.sink = &engine,
 //                                                          .directory = run->path(),
-//                                                          .logger = logger}));
+//                                                          .logger = logger,
+//                                                          .files = &posix}));
 #ifndef GANTRY_NVME_CREATE_IO_BACKEND_H_
 #define GANTRY_NVME_CREATE_IO_BACKEND_H_
 
+#include <cstddef>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/file_calls.h"
 #include "base/log.h"
 #include "nvme/io_backend.h"
 
@@ -23,13 +28,21 @@ enum class IoPreference {
 };
 
 struct IoBackendOptions {
-  IoSink* sink;            // outlives the backend
-  int queue_depth = 32;    // pieces of 1 MiB in flight; threads: at most 16 of them
-  int pending_max = 1024;  // requests accepted and not completed
+  IoSink* sink;          // outlives the backend
+  int queue_depth = 16;  // pieces of 1 MiB in flight; threads: at most 16 of them
   IoPreference preference = IoPreference::kAuto;
   std::string directory;  // where the trial file is written, read and removed
   Logger* logger;         // outlives the call
+  FileCalls* files;       // the thread backend's system calls; outlives the backend
+  // Registered with the ring where that is allowed: the first stay open as long as the backend,
+  // see IoRing for the second.
+  std::span<const int> fixed_files = {};
+  std::span<const std::span<std::byte>> fixed_memory = {};
 };
+
+// How a backend is made; tests give one that fails on demand or runs on virtual time.
+using IoBackendFactory =
+    std::function<absl::StatusOr<std::unique_ptr<IoBackend>>(const IoBackendOptions&)>;
 
 // Blocks for a write and a read of 4 KiB in a temporary file of `directory`.
 // Errors: those of creating a file there; those of the backend asked for; kDataLoss when what was

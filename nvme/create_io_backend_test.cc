@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "base/file_calls.h"
 #include "base/log.h"
 #include "base/strings.h"
 #include "gtest/gtest.h"
@@ -27,7 +28,8 @@ class CreateIoBackendTest : public testing::Test {
     return CreateIoBackend({.sink = &sink_,
                             .preference = preference,
                             .directory = directory_.path(),
-                            .logger = &logger_});
+                            .logger = &logger_,
+                            .files = &posix_});
   }
   void ExpectWorks(IoBackend& backend) {
     auto file = CreateScratchFile(directory_.path());
@@ -52,6 +54,7 @@ class CreateIoBackendTest : public testing::Test {
 
   TemporaryDirectory directory_;
   MemoryLogger logger_;
+  PosixFileCalls posix_;
   WaitingSink sink_;
 };
 
@@ -113,13 +116,15 @@ TEST_F(CreateIoBackendTest, BadDirectoryAndNumbers) {
     EXPECT_TRUE(absl::IsNotFound(CreateIoBackend({.sink = &sink_,
                                                   .preference = preference,
                                                   .directory = directory_.path() + "/missing",
-                                                  .logger = &logger_})
+                                                  .logger = &logger_,
+                                                  .files = &posix_})
                                      .status()));
     EXPECT_TRUE(absl::IsInvalidArgument(CreateIoBackend({.sink = &sink_,
                                                          .queue_depth = 0,
                                                          .preference = preference,
                                                          .directory = directory_.path(),
-                                                         .logger = &logger_})
+                                                         .logger = &logger_,
+                                                         .files = &posix_})
                                             .status()));
   }
   // Out of range for a ring: an error, not a reason to use threads.
@@ -127,7 +132,8 @@ TEST_F(CreateIoBackendTest, BadDirectoryAndNumbers) {
                                                        .queue_depth = 5000,
                                                        .preference = IoPreference::kAuto,
                                                        .directory = directory_.path(),
-                                                       .logger = &logger_})
+                                                       .logger = &logger_,
+                                                       .files = &posix_})
                                           .status()));
   EXPECT_TRUE(logger_.messages().empty());
 }

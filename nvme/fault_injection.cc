@@ -14,11 +14,11 @@ FaultyIoBackend::FaultyIoBackend(const Factory& factory, IoSink* sink) : sink_(s
   if (inner.ok()) inner_ = *std::move(inner);
 }
 
-void FaultyIoBackend::FailRequest(int64_t index, When when, absl::Status status) {
+void FaultyIoBackend::FailRequest(int64_t index, absl::Status status) {
   GANTRY_CHECK(!status.ok());
   MutexLock lock(mutex_);
   GANTRY_CHECK_GE(index, submitted_);
-  faults_.insert_or_assign(index, Fault{when, std::move(status)});
+  faults_.insert_or_assign(index, std::move(status));
 }
 
 int64_t FaultyIoBackend::submitted() const {
@@ -26,7 +26,7 @@ int64_t FaultyIoBackend::submitted() const {
   return submitted_;
 }
 
-absl::Status FaultyIoBackend::Submit(const IoRequest& request) {
+void FaultyIoBackend::Submit(const IoRequest& request) {
   CheckRequest(request);
   IoRequest forwarded = request;
   {
@@ -35,20 +35,32 @@ absl::Status FaultyIoBackend::Submit(const IoRequest& request) {
     forwarded.tag = static_cast<uint64_t>(index);
     InFlight in_flight = {.request = request, .status = absl::OkStatus()};
     if (auto fault = faults_.find(index); fault != faults_.end()) {
-      if (fault->second.when == When::kSubmit) return fault->second.status;
-      in_flight.status = fault->second.status;
+      in_flight.status = fault->second;
       // An empty read transfers nothing and completes on the I/O thread like the real one.
       forwarded.kind = IoRequest::Kind::kRead;
       forwarded.buffer = {};
+      forwarded.piece_hashes = {};
     }
     in_flight_.emplace(forwarded.tag, std::move(in_flight));
+    const bool unique = numbers_.emplace(request.tag, forwarded.tag).second;
+    GANTRY_CHECK(unique) << "tag " << request.tag << " is pending";
   }
-  absl::Status status = inner_->Submit(forwarded);
-  if (!status.ok()) {
-    MutexLock lock(mutex_);
-    in_flight_.erase(forwarded.tag);
-  }
-  return status;
+  inner_->Submit(forwarded);
+}
+
+std::optional<uint64_t> FaultyIoBackend::Forwarded(uint64_t tag) const {
+  MutexLock lock(mutex_);
+  const auto found = numbers_.find(tag);
+  if (found == numbers_.end()) return std::nullopt;
+  return found->second;
+}
+
+void FaultyIoBackend::Cancel(uint64_t tag) {
+  if (const auto forwarded = Forwarded(tag)) inner_->Cancel(*forwarded);
+}
+
+void FaultyIoBackend::Promote(uint64_t tag, IoPriority priority) {
+  if (const auto forwarded = Forwarded(tag)) inner_->Promote(*forwarded, priority);
 }
 
 void FaultyIoBackend::OnIoComplete(uint64_t tag, absl::Status status) {
@@ -58,6 +70,7 @@ void FaultyIoBackend::OnIoComplete(uint64_t tag, absl::Status status) {
     GANTRY_CHECK(found != in_flight_.end()) << "completion of unknown request " << tag;
     InFlight result = std::move(found->second);
     in_flight_.erase(found);
+    numbers_.erase(result.request.tag);
     return result;
   }();
   if (!done.status.ok()) {
@@ -86,24 +99,34 @@ int64_t FaultyFileCalls::calls() const {
   return calls_;
 }
 
-int64_t FaultyFileCalls::Transfer(const IoRequest& piece) {
-  IoRequest shortened = piece;
-  {
-    MutexLock lock(mutex_);
-    const int64_t index = calls_++;
-    auto after = failures_.upper_bound(index);
-    if (after != failures_.begin()) {
-      const Failure& failure = std::prev(after)->second;
-      if (index < failure.first + failure.count) return -int64_t{failure.error_number};
-    }
-    if (auto found = bytes_max_.find(index); found != bytes_max_.end()) {
-      const auto size = std::min(piece.buffer.size(), static_cast<size_t>(found->second));
-      shortened.buffer = piece.buffer.first(size);
-    }
+int64_t FaultyFileCalls::Allowed(size_t size) {
+  MutexLock lock(mutex_);
+  const int64_t index = calls_++;
+  auto after = failures_.upper_bound(index);
+  if (after != failures_.begin()) {
+    const Failure& failure = std::prev(after)->second;
+    if (index < failure.first + failure.count) return -int64_t{failure.error_number};
   }
-  return shortened.buffer.empty() && piece.kind != IoRequest::Kind::kSync
-             ? 0
-             : inner_->Transfer(shortened);
+  const auto found = bytes_max_.find(index);
+  const auto whole = static_cast<int64_t>(size);
+  return found == bytes_max_.end() ? whole : std::min(whole, found->second);
+}
+
+int64_t FaultyFileCalls::ReadAt(int fd, std::span<std::byte> buffer, int64_t offset) {
+  const int64_t allowed = Allowed(buffer.size());
+  if (allowed <= 0) return allowed;
+  return inner_->ReadAt(fd, buffer.first(static_cast<size_t>(allowed)), offset);
+}
+
+int64_t FaultyFileCalls::WriteAt(int fd, std::span<const std::byte> buffer, int64_t offset) {
+  const int64_t allowed = Allowed(buffer.size());
+  if (allowed <= 0) return allowed;
+  return inner_->WriteAt(fd, buffer.first(static_cast<size_t>(allowed)), offset);
+}
+
+int FaultyFileCalls::Sync(int fd, SyncKind kind) {
+  const int64_t allowed = Allowed(0);
+  return allowed < 0 ? static_cast<int>(allowed) : inner_->Sync(fd, kind);
 }
 
 }  // namespace gantry

@@ -3,33 +3,33 @@
 //   FaultyIoBackend backend([&](IoSink* sink) { return CreateIoBackend({.sink = sink, ...}); },
 //                           &engine);
 //   GANTRY_CHECK_OK(backend.status());
-//   backend.FailRequest(3, FaultyIoBackend::When::kCompletion, DataLoss("injected EIO"));
+//   backend.FailRequest(3, DataLoss("injected EIO"));
 #ifndef GANTRY_NVME_FAULT_INJECTION_H_
 #define GANTRY_NVME_FAULT_INJECTION_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
+#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/file_calls.h"
 #include "base/mutex.h"
-#include "nvme/file_calls.h"
 #include "nvme/io_backend.h"
 
 namespace gantry {
 
-// Decorates a backend: chosen requests (numbered from 0 by Submit) are refused or fail.
-// Thread-safe.
+// Decorates a backend: of chosen requests (numbered from 0 by Submit) nothing is transferred, and
+// the completion carries an error; a read's buffer is overwritten with kPoison so that nobody can
+// use it by mistake. Thread-safe.
 class FaultyIoBackend final : public IoBackend, private IoSink {
  public:
-  enum class When {
-    kSubmit,      // Submit returns the status, the request is not taken
-    kCompletion,  // nothing is transferred, the completion carries the status; a read's buffer is
-                  // overwritten with kPoison so that nobody can use it by mistake
-  };
   static constexpr std::byte kPoison{0xA5};
   using Factory = std::function<absl::StatusOr<std::unique_ptr<IoBackend>>(IoSink* sink)>;
 
@@ -38,34 +38,36 @@ class FaultyIoBackend final : public IoBackend, private IoSink {
   absl::Status status() const { return status_; }  // of the factory; nothing works unless OK
 
   // REQUIRES: request `index` was not submitted yet; `status` is an error.
-  void FailRequest(int64_t index, When when, absl::Status status) GANTRY_EXCLUDES(mutex_);
+  void FailRequest(int64_t index, absl::Status status) GANTRY_EXCLUDES(mutex_);
   int64_t submitted() const GANTRY_EXCLUDES(mutex_);
 
-  absl::Status Submit(const IoRequest& request) override;
+  void Submit(const IoRequest& request) override;
+  void Cancel(uint64_t tag) override;
+  void Promote(uint64_t tag, IoPriority priority) override;
   std::string_view name() const override { return inner_->name(); }
   IoCounters counters() const override { return inner_->counters(); }
+  IoSetup setup() const override { return inner_->setup(); }
 
  private:
-  struct Fault {
-    When when;
-    absl::Status status;
-  };
   struct InFlight {
     IoRequest request;
     absl::Status status;  // OK: no fault
   };
   void OnIoComplete(uint64_t tag, absl::Status status) override;
+  std::optional<uint64_t> Forwarded(uint64_t tag) const GANTRY_EXCLUDES(mutex_);
 
   IoSink* const sink_;
   absl::Status status_;
   mutable Mutex mutex_;
   int64_t submitted_ GANTRY_GUARDED_BY(mutex_) = 0;
-  std::map<int64_t, Fault> faults_ GANTRY_GUARDED_BY(mutex_);         // by request number
+  std::map<int64_t, absl::Status> faults_ GANTRY_GUARDED_BY(mutex_);  // by request number
   std::map<uint64_t, InFlight> in_flight_ GANTRY_GUARDED_BY(mutex_);  // by request number
+  std::map<uint64_t, uint64_t> numbers_ GANTRY_GUARDED_BY(mutex_);    // of pending ones, by tag
   std::unique_ptr<IoBackend> inner_;  // last: its destructor still calls back
 };
 
-// Decorates system calls: chosen ones (numbered from 0) return what the test says. Thread-safe.
+// Decorates system calls: chosen transfers (ReadAt, WriteAt and Sync, numbered from 0) return what
+// the test says. Thread-safe.
 class FaultyFileCalls final : public FileCalls {
  public:
   explicit FaultyFileCalls(FileCalls* inner) : inner_(inner) {}
@@ -81,9 +83,30 @@ class FaultyFileCalls final : public FileCalls {
   void FailCalls(const Failure& failure) GANTRY_EXCLUDES(mutex_);
   int64_t calls() const GANTRY_EXCLUDES(mutex_);
 
-  int64_t Transfer(const IoRequest& piece) override;
+  int Open(int directory, const std::string& path, int flags, int mode) override {
+    return inner_->Open(directory, path, flags, mode);
+  }
+  int64_t ReadAt(int fd, std::span<std::byte> buffer, int64_t offset) override;
+  int64_t WriteAt(int fd, std::span<const std::byte> buffer, int64_t offset) override;
+  int Sync(int fd, SyncKind kind) override;
+  int Allocate(int fd, int64_t offset, int64_t bytes) override {
+    return inner_->Allocate(fd, offset, bytes);
+  }
+  int Rename(int from_directory, const std::string& from, int to_directory,
+             const std::string& to) override {
+    return inner_->Rename(from_directory, from, to_directory, to);
+  }
+  int MakeDirectory(int directory, const std::string& path, int mode) override {
+    return inner_->MakeDirectory(directory, path, mode);
+  }
+  int Unlink(int directory, const std::string& path, int flags) override {
+    return inner_->Unlink(directory, path, flags);
+  }
 
  private:
+  // What the next transfer may do: bytes it may move, or minus errno.
+  int64_t Allowed(size_t size) GANTRY_EXCLUDES(mutex_);
+
   FileCalls* const inner_;
   mutable Mutex mutex_;
   int64_t calls_ GANTRY_GUARDED_BY(mutex_) = 0;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "base/file_calls.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "base/strings.h"
@@ -16,7 +17,6 @@ namespace gantry {
 namespace {
 
 using Kind = IoRequest::Kind;
-using When = FaultyIoBackend::When;
 
 class FaultyIoBackendTest : public testing::Test {
  protected:
@@ -27,7 +27,7 @@ class FaultyIoBackendTest : public testing::Test {
     backend_ = std::make_unique<FaultyIoBackend>(
         [&](IoSink* sink) {
           return CreateIoBackend(
-              {.sink = sink, .directory = directory_.path(), .logger = &logger_});
+              {.sink = sink, .directory = directory_.path(), .logger = &logger_, .files = &posix_});
         },
         &sink_);
     EXPECT_TRUE(backend_->status().ok()) << backend_->status().ToString();
@@ -40,6 +40,7 @@ class FaultyIoBackendTest : public testing::Test {
 
   TemporaryDirectory directory_;
   MemoryLogger logger_;
+  PosixFileCalls posix_;
   FileDescriptor file_;
   WaitingSink sink_;
   std::unique_ptr<FaultyIoBackend> backend_;
@@ -50,9 +51,9 @@ TEST_F(FaultyIoBackendTest, OnlyTheChosenRequestsFail) {
   first.Fill(1);
   AlignedBlock second(4096);
   second.Fill(2);
-  backend_->FailRequest(1, When::kCompletion, ResourceExhausted("injected ENOSPC"));
-  backend_->FailRequest(2, When::kSubmit, Unavailable("injected refusal"));
-  backend_->FailRequest(3, When::kCompletion, DataLoss("injected EIO"));
+  backend_->FailRequest(1, ResourceExhausted("injected ENOSPC"));
+  backend_->FailRequest(2, Unavailable("injected refusal"));
+  backend_->FailRequest(3, DataLoss("injected EIO"));
   EXPECT_TRUE(Run(Kind::kWrite, first).ok());
   EXPECT_EQ(Run(Kind::kWrite, second).message(), "injected ENOSPC");
   EXPECT_EQ(Run(Kind::kWrite, second).message(), "injected refusal");
@@ -62,7 +63,27 @@ TEST_F(FaultyIoBackendTest, OnlyTheChosenRequestsFail) {
   EXPECT_TRUE(Run(Kind::kRead, read).ok());
   EXPECT_TRUE(std::ranges::equal(read.span(), first.span()));  // the failed write did nothing
   EXPECT_EQ(backend_->submitted(), 5);
-  EXPECT_EQ(sink_.completions(), 4);
+  EXPECT_EQ(sink_.completions(), 5);
+}
+
+TEST_F(FaultyIoBackendTest, CancelAndPromoteReachTheirRequest) {
+  AlignedBlock block(64 * kPieceBytes);
+  IoRequest request = {.kind = Kind::kWrite,
+                       .fd = file_.get(),
+                       .offset = 0,
+                       .buffer = block.span(),
+                       .priority = IoPriority::kWriteBack,
+                       .tag = 500};
+  backend_->Submit(request);
+  request.tag = 501;
+  backend_->Submit(request);
+  backend_->Promote(501, IoPriority::kDemand);
+  backend_->Cancel(1);  // not a tag, though the number of the second request
+  const absl::Status first = sink_.Take(500);
+  EXPECT_TRUE(first.ok()) << first.ToString();
+  backend_->Cancel(501);  // may be started, which is as good
+  const absl::Status second = sink_.Take(501);
+  EXPECT_TRUE(second.ok() || absl::IsCancelled(second)) << second.ToString();
 }
 
 TEST(FaultyIoBackendFactoryTest, FactoryErrorIsKept) {

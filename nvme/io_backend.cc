@@ -21,6 +21,8 @@ std::string_view ToString(IoRequest::Kind kind) {
 
 void CheckRequest(const IoRequest& request) {
   GANTRY_CHECK_GE(request.fd, 0);
+  GANTRY_CHECK(static_cast<int>(request.priority) < kIoPriorityCount)
+      << "priority " << static_cast<int>(request.priority);
   if (request.kind == IoRequest::Kind::kSync) return;
   const auto size = static_cast<int64_t>(request.buffer.size());
   GANTRY_CHECK_GE(request.offset, 0);
@@ -30,6 +32,9 @@ void CheckRequest(const IoRequest& request) {
       << "alignment " << request.alignment;
   GANTRY_CHECK_EQ(request.offset % request.alignment, 0);
   GANTRY_CHECK_EQ(size % request.alignment, 0);
+  const auto hashes = static_cast<int64_t>(request.piece_hashes.size());
+  GANTRY_CHECK(hashes == 0 || hashes == (size + kPieceBytes - 1) / kPieceBytes)
+      << hashes << " piece hashes for " << size << " bytes";
 }
 
 }  // namespace gantry

@@ -22,6 +22,7 @@
 #include "base/strings.h"
 #include "nvme/describe.h"
 #include "nvme/request_progress.h"
+#include "nvme/request_queue.h"
 #include "nvme/signal_block.h"
 
 namespace gantry {
@@ -46,36 +47,36 @@ constexpr SetupFlags kSetups[] = {
     {0, "none"},
 };
 
-// shared: each piece in flight holds its request, and so does the queue.
-using RequestPointer = std::shared_ptr<SplitRequest>;
-
-struct Piece {
-  std::optional<RequestProgress> progress;  // empty: the place is free
-  RequestPointer request;
+// A place in the ring.
+struct Slot {
+  std::optional<RequestQueue::Piece> piece;  // empty: the place is free
   Nanoseconds retry_at = 0;
 };
 
 }  // namespace
 
 // Life: Start makes the thread, which makes the ring and reports; then Run until Stop was called
-// and everything accepted has completed. Fields without a guard belong to the thread.
+// and everything pending has completed. Fields without a guard belong to the thread.
 class IoRing::Loop {
  public:
   explicit Loop(const Options& options)
-      : options_(options), pieces_(static_cast<size_t>(options.queue_depth)) {
+      : options_(options), slots_(static_cast<size_t>(options.queue_depth)) {
     for (int i = options.queue_depth - 1; i >= 0; --i) free_.push_back(i);
   }
   ~Loop() { Stop(); }
 
   absl::Status Start();
-  // Waits until everything accepted has completed, and ends the thread. Idempotent.
+  // Waits until everything pending has completed, and ends the thread. Idempotent.
   void Stop() GANTRY_EXCLUDES(mutex_);
-  absl::Status Submit(const IoRequest& request) GANTRY_EXCLUDES(mutex_);
+  void Submit(const IoRequest& request) GANTRY_EXCLUDES(mutex_);
+  void Cancel(uint64_t tag) GANTRY_EXCLUDES(mutex_);
+  void Promote(uint64_t tag, IoPriority priority) GANTRY_EXCLUDES(mutex_);
   IoCounters counters() const GANTRY_EXCLUDES(mutex_);
-  std::string_view flags() const { return flags_; }
+  IoSetup setup() const { return setup_; }
 
  private:
-  struct Finished {
+  // A piece that has ended, for queue_.
+  struct Ended {
     uint64_t tag;
     absl::Status status;
   };
@@ -83,15 +84,18 @@ class IoRing::Loop {
   absl::Status SetUpRing();
   void Main();
   void Run();
-  bool TakeInbox() GANTRY_EXCLUDES(mutex_);
-  void Deliver() GANTRY_EXCLUDES(mutex_);
+  void Exchange() GANTRY_EXCLUDES(mutex_);
+  void Deliver();
   void StartPieces();
   void Issue(int index);
   void ArmWake();
+  void Flush();
   void Enter(int completions_min);
+  void CheckEntered(int result);
   void Reap();
   void OnCompletion(uint64_t user_data, int result);
   void EndPiece(int index, absl::Status status);
+  void HashOne();
   io_uring_sqe* NextEntry();
   void Wake();
 
@@ -103,21 +107,23 @@ class IoRing::Loop {
   mutable Mutex mutex_;
   CondVar started_;
   std::optional<absl::Status> start_status_ GANTRY_GUARDED_BY(mutex_);
-  std::deque<IoRequest> inbox_ GANTRY_GUARDED_BY(mutex_);
-  int64_t pending_ GANTRY_GUARDED_BY(mutex_) = 0;
+  RequestQueue queue_ GANTRY_GUARDED_BY(mutex_);
+  bool awaits_work_ GANTRY_GUARDED_BY(mutex_) = false;  // will wait, and has room for a piece
   bool stopping_ GANTRY_GUARDED_BY(mutex_) = false;
   IoCounters published_ GANTRY_GUARDED_BY(mutex_);
 
-  std::string_view flags_;  // written before start_status_
+  IoSetup setup_;  // written before start_status_
   io_uring ring_{};
   uint64_t wake_value_ = 0;
   bool wake_armed_ = false;
   bool draining_ = false;  // stopping_ as last seen
-  std::vector<Piece> pieces_;
-  std::vector<int> free_;             // indices into pieces_
-  std::vector<int> retries_;          // indices of pieces that wait for their retry_at
-  std::deque<RequestPointer> queue_;  // requests with pieces left to start
-  std::vector<Finished> finished_;    // to be delivered
+  std::vector<Slot> slots_;
+  std::vector<int> free_;                    // indices into slots_
+  std::vector<int> fresh_;                   // of pieces that were not issued yet
+  std::vector<int> retries_;                 // of pieces that wait for their retry_at
+  std::deque<RequestQueue::Piece> arrived_;  // read, but not hashed yet
+  std::vector<Ended> ended_;
+  std::vector<RequestQueue::Completion> completions_;  // to be delivered
   IoCounters counters_;
   MonotonicClock clock_;
 };
@@ -145,24 +151,34 @@ void IoRing::Loop::Stop() {
   Wake();
   thread_.join();
   MutexLock lock(mutex_);
-  GANTRY_CHECK(pending_ == 0) << pending_ << " requests were not completed";
+  GANTRY_CHECK(queue_.pending() == 0) << queue_.pending() << " requests were not completed";
 }
 
-absl::Status IoRing::Loop::Submit(const IoRequest& request) {
+void IoRing::Loop::Submit(const IoRequest& request) {
   CheckRequest(request);
-  bool was_empty = false;
+  bool wake = false;
   {
     MutexLock lock(mutex_);
-    if (pending_ >= options_.pending_max) {
-      return ResourceExhausted("the I/O queue is full: ", pending_,
-                               " requests have not completed yet");
-    }
-    ++pending_;
-    was_empty = inbox_.empty();
-    inbox_.push_back(request);
+    queue_.Push(request);
+    // A thread that is awake, or whose ring is full, looks at the queue before it waits again.
+    wake = std::exchange(awaits_work_, false);
   }
-  if (was_empty) Wake();  // otherwise whoever filled it has woken the thread
-  return absl::OkStatus();
+  if (wake) Wake();
+}
+
+void IoRing::Loop::Cancel(uint64_t tag) {
+  bool cancelled = false;
+  {
+    MutexLock lock(mutex_);
+    queue_.Cancel(tag);
+    cancelled = queue_.HasCompletions();
+  }
+  if (cancelled) Wake();
+}
+
+void IoRing::Loop::Promote(uint64_t tag, IoPriority priority) {
+  MutexLock lock(mutex_);
+  queue_.Promote(tag, priority);
 }
 
 IoCounters IoRing::Loop::counters() const {
@@ -180,7 +196,7 @@ absl::Status IoRing::Loop::SetUpRing() {
   const auto entries = static_cast<unsigned>(options_.queue_depth) + 1;  // one for the eventfd
   int result = -EINVAL;
   for (const SetupFlags& setup : kSetups) {
-    flags_ = setup.name;
+    setup_.flags = setup.name;
     result = io_uring_queue_init(entries, &ring_, setup.flags);
     if (result != -EINVAL) break;
   }
@@ -204,80 +220,73 @@ void IoRing::Loop::Main() {
 
 void IoRing::Loop::Run() {
   while (true) {
-    if (TakeInbox()) continue;  // again, so that whatever came in meanwhile starts together
-    if (!wake_armed_ && !draining_) ArmWake();
+    Exchange();
     StartPieces();
-    if (!finished_.empty()) {
-      Enter(0);  // the drive gets its next pieces before anyone is told of the last ones
+    if (!wake_armed_ && !draining_) ArmWake();
+    if (!completions_.empty() || !arrived_.empty()) {
+      // The drive gets its next pieces before anyone is told of the last ones. One checksum at a
+      // time, so that it never waits longer than for that.
+      Enter(0);
       Deliver();
-      Reap();  // a stream of requests that end at once must not keep the others waiting
+      if (!arrived_.empty()) HashOne();
+      Reap();
       continue;
     }
-    const bool idle = free_.size() == pieces_.size() && queue_.empty();
+    const bool idle = free_.size() == slots_.size();
     if (draining_ && idle && !wake_armed_) return;
     Enter(1);
     Reap();
   }
 }
 
-// Moves new requests to the queue; whether there were any.
-bool IoRing::Loop::TakeInbox() {
-  std::deque<IoRequest> taken;
-  {
-    MutexLock lock(mutex_);
-    taken.swap(inbox_);
-    draining_ = stopping_;
+// All that passes between this thread and the others: takes ended pieces to the queue, and from it
+// what is to be started and what is to be delivered.
+void IoRing::Loop::Exchange() {
+  MutexLock lock(mutex_);
+  for (Ended& ended : ended_) queue_.Finish(ended.tag, std::move(ended.status));
+  ended_.clear();
+  completions_ = queue_.TakeCompletions();
+  for (const RequestQueue::Completion& completion : completions_) {
+    ++counters_.requests;
+    if (!completion.status.ok()) ++counters_.failures;
   }
-  for (const IoRequest& request : taken) {
-    auto split = std::make_shared<SplitRequest>(request);
-    if (split->finished()) {  // empty
-      finished_.push_back({split->tag(), absl::OkStatus()});
-    } else {
-      queue_.push_back(std::move(split));
-    }
+  while (!free_.empty() && queue_.HasNext()) {
+    const int index = free_.back();
+    free_.pop_back();
+    slots_[static_cast<size_t>(index)].piece = queue_.Next();
+    fresh_.push_back(index);
+    ++counters_.pieces;
   }
-  return !taken.empty();
+  draining_ = stopping_;
+  awaits_work_ = completions_.empty() && arrived_.empty() && !free_.empty();
+  published_ = counters_;
 }
 
 void IoRing::Loop::Deliver() {
-  std::vector<Finished> delivering = std::exchange(finished_, {});
-  for (const Finished& finished : delivering) {
-    ++counters_.requests;
-    if (!finished.status.ok()) ++counters_.failures;
+  for (RequestQueue::Completion& completion : completions_) {
+    options_.sink->OnIoComplete(completion.tag, std::move(completion.status));
   }
-  {
-    MutexLock lock(mutex_);
-    pending_ -= static_cast<int64_t>(delivering.size());
-    published_ = counters_;
-  }
-  for (Finished& finished : delivering) {
-    options_.sink->OnIoComplete(finished.tag, std::move(finished.status));
-  }
+  completions_.clear();
 }
 
 void IoRing::Loop::StartPieces() {
   if (!retries_.empty()) {
     const Nanoseconds now = clock_.Now();
     std::erase_if(retries_, [&](int index) {
-      const bool due = pieces_[static_cast<size_t>(index)].retry_at <= now;
+      const bool due = slots_[static_cast<size_t>(index)].retry_at <= now;
       if (due) Issue(index);
       return due;
     });
   }
-  while (!free_.empty() && !queue_.empty()) {
-    const RequestPointer request = queue_.front();
-    if (!request->HasNext()) {  // all started, or failed
-      queue_.pop_front();
-      continue;
+  for (const int index : fresh_) {
+    const IoRequest& piece = slots_[static_cast<size_t>(index)].piece->progress.piece();
+    if (piece.kind == IoRequest::Kind::kWrite && !piece.piece_hashes.empty()) {
+      Flush();  // a checksum takes as long as a small drive needs for a piece
+      HashPiece(piece);
     }
-    const int index = free_.back();
-    free_.pop_back();
-    Piece& piece = pieces_[static_cast<size_t>(index)];
-    piece.request = request;
-    piece.progress = request->Next();
-    ++counters_.pieces;
     Issue(index);
   }
+  fresh_.clear();
 }
 
 // Never null: there is an entry for every piece and one for the eventfd, and each has at most one
@@ -289,7 +298,7 @@ io_uring_sqe* IoRing::Loop::NextEntry() {
 }
 
 void IoRing::Loop::Issue(int index) {
-  const IoRequest& next = pieces_[static_cast<size_t>(index)].progress->next();
+  const IoRequest& next = slots_[static_cast<size_t>(index)].piece->progress.next();
   io_uring_sqe* entry = NextEntry();
   const auto size = static_cast<unsigned>(next.buffer.size());
   const auto offset = static_cast<uint64_t>(next.offset);
@@ -314,23 +323,32 @@ void IoRing::Loop::ArmWake() {
   wake_armed_ = true;
 }
 
+// Gives the kernel what was prepared.
+void IoRing::Loop::Flush() {
+  if (io_uring_sq_ready(&ring_) == 0) return;
+  CheckEntered(io_uring_submit(&ring_));
+}
+
 // Gives the kernel what was prepared, lets it post completions, and waits for `completions_min`
 // completions, or for the next retry.
 void IoRing::Loop::Enter(int completions_min) {
-  int result = 0;
   if (completions_min == 0) {
-    result = io_uring_submit_and_get_events(&ring_);
+    CheckEntered(io_uring_submit_and_get_events(&ring_));
   } else if (retries_.empty()) {
-    result = io_uring_submit_and_wait(&ring_, static_cast<unsigned>(completions_min));
+    CheckEntered(io_uring_submit_and_wait(&ring_, static_cast<unsigned>(completions_min)));
   } else {
     __kernel_timespec delay = {.tv_sec = 0, .tv_nsec = kRetryDelayNanoseconds};
     io_uring_cqe* first = nullptr;
-    result = io_uring_submit_and_wait_timeout(
-        &ring_, &first, static_cast<unsigned>(completions_min), &delay, nullptr);
+    CheckEntered(io_uring_submit_and_wait_timeout(
+        &ring_, &first, static_cast<unsigned>(completions_min), &delay, nullptr));
   }
-  // Entries that were not taken stay in the ring for the next call. Any other errno means that
-  // the ring is broken; the kernel may still write to buffers that we could then no longer wait
-  // for, so there is no safe way to go on.
+}
+
+// Entries that were not taken stay in the ring for the next call. Any other errno means that the
+// ring is broken; the kernel may still write to buffers that we could then no longer wait for, so
+// there is no safe way to go on.
+void IoRing::Loop::CheckEntered(int result) {
+  ++counters_.system_calls;
   const bool transient = result == -EINTR || result == -EAGAIN || result == -EBUSY ||
                          result == -ENOMEM || result == -ETIME;
   GANTRY_CHECK(result >= 0 || transient) << "io_uring_enter: " << DescribeErrno(-result);
@@ -355,17 +373,18 @@ void IoRing::Loop::OnCompletion(uint64_t user_data, int result) {
     wake_armed_ = false;
     return;
   }
-  GANTRY_CHECK(user_data < pieces_.size()) << "completion of unknown piece " << user_data;
+  GANTRY_CHECK(user_data < slots_.size()) << "completion of unknown piece " << user_data;
   const auto index = static_cast<int>(user_data);
-  Piece& piece = pieces_[user_data];
-  GANTRY_CHECK(piece.progress.has_value()) << "piece " << index << " completed twice";
-  switch (piece.progress->Advance(result)) {
+  Slot& slot = slots_[user_data];
+  GANTRY_CHECK(slot.piece.has_value()) << "piece " << index << " completed twice";
+  RequestProgress& progress = slot.piece->progress;
+  switch (progress.Advance(result)) {
     case RequestProgress::Action::kDone:
-      CountDone(piece.progress->piece(), counters_);
+      CountDone(progress.piece(), counters_);
       EndPiece(index, absl::OkStatus());
       break;
     case RequestProgress::Action::kFail:
-      EndPiece(index, piece.progress->Failure(DescribeFd(piece.progress->piece().fd)));
+      EndPiece(index, progress.Failure(DescribeFd(progress.piece().fd)));
       break;
     case RequestProgress::Action::kResume:
       ++counters_.resubmits;
@@ -373,19 +392,30 @@ void IoRing::Loop::OnCompletion(uint64_t user_data, int result) {
       break;
     case RequestProgress::Action::kRetryLater:
       ++counters_.retries;
-      piece.retry_at = clock_.Now() + kRetryDelayNanoseconds;
+      slot.retry_at = clock_.Now() + kRetryDelayNanoseconds;
       retries_.push_back(index);
       break;
   }
 }
 
+// Frees the place at once; a piece that wants a checksum ends after that was computed.
 void IoRing::Loop::EndPiece(int index, absl::Status status) {
-  Piece& piece = pieces_[static_cast<size_t>(index)];
-  const RequestPointer request = std::move(piece.request);
-  piece = Piece();
+  Slot& slot = slots_[static_cast<size_t>(index)];
+  RequestQueue::Piece piece = *std::move(slot.piece);
+  slot = Slot();
   free_.push_back(index);
-  request->Finish(std::move(status));
-  if (request->finished()) finished_.push_back({request->tag(), request->TakeStatus()});
+  const IoRequest& request = piece.progress.piece();
+  if (status.ok() && request.kind == IoRequest::Kind::kRead && !request.piece_hashes.empty()) {
+    arrived_.push_back(std::move(piece));
+  } else {
+    ended_.push_back({piece.tag, std::move(status)});
+  }
+}
+
+void IoRing::Loop::HashOne() {
+  HashPiece(arrived_.front().progress.piece());
+  ended_.push_back({arrived_.front().tag, absl::OkStatus()});
+  arrived_.pop_front();
 }
 
 IoRing::IoRing(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
@@ -398,16 +428,15 @@ absl::StatusOr<std::unique_ptr<IoRing>> IoRing::Create(const Options& options) {
     return InvalidArgument("I/O queue depth must be 1 to ", kQueueDepthMax, ", not ",
                            options.queue_depth);
   }
-  if (options.pending_max < 1) {
-    return InvalidArgument("pending_max must be at least 1, not ", options.pending_max);
-  }
   auto loop = std::make_unique<Loop>(options);
   GANTRY_RETURN_IF_ERROR(loop->Start());
   return std::unique_ptr<IoRing>(new IoRing(std::move(loop)));
 }
 
-absl::Status IoRing::Submit(const IoRequest& request) { return loop_->Submit(request); }
+void IoRing::Submit(const IoRequest& request) { loop_->Submit(request); }
+void IoRing::Cancel(uint64_t tag) { loop_->Cancel(tag); }
+void IoRing::Promote(uint64_t tag, IoPriority priority) { loop_->Promote(tag, priority); }
 IoCounters IoRing::counters() const { return loop_->counters(); }
-std::string_view IoRing::flags() const { return loop_->flags(); }
+IoSetup IoRing::setup() const { return loop_->setup(); }
 
 }  // namespace gantry

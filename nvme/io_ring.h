@@ -1,13 +1,15 @@
 // IoBackend by io_uring. One thread owns the ring (SINGLE_ISSUER with DEFER_TASKRUN where the
-// kernel has them); Submit leaves the request in a queue and wakes that thread through an eventfd
-// that it reads on the ring, so that one wait covers new requests and completions.
+// kernel has them); Submit leaves the request in a queue and, where that thread waits and has room,
+// wakes it through an eventfd that it reads on the ring, so that one wait covers new requests and
+// completions. The ring stays full across the borders of requests. Whatever the thread computes
+// (checksums), it computes after the drive got its next pieces.
 //
 // Thread-safe. The sink is called from the ring's thread only.
 #ifndef GANTRY_NVME_IO_RING_H_
 #define GANTRY_NVME_IO_RING_H_
 
+#include <cstdint>
 #include <memory>
-#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -21,7 +23,6 @@ class IoRing final : public IoBackend {
   struct Options {
     IoSink* sink;     // outlives the backend
     int queue_depth;  // 1..4096: pieces in flight
-    int pending_max;  // requests accepted and not completed, at least 1
   };
 
   // Errors: kInvalidArgument for a number out of range, kUnavailable when the system refuses
@@ -29,12 +30,12 @@ class IoRing final : public IoBackend {
   static absl::StatusOr<std::unique_ptr<IoRing>> Create(const Options& options);
   ~IoRing() override;
 
-  absl::Status Submit(const IoRequest& request) override;
+  void Submit(const IoRequest& request) override;
+  void Cancel(uint64_t tag) override;
+  void Promote(uint64_t tag, IoPriority priority) override;
   std::string_view name() const override { return "io_uring"; }
   IoCounters counters() const override;
-
-  // The set-up flags in force, for reports: "SINGLE_ISSUER|DEFER_TASKRUN|SUBMIT_ALL".
-  std::string_view flags() const;
+  IoSetup setup() const override;  // flags as "SINGLE_ISSUER|DEFER_TASKRUN|SUBMIT_ALL"
 
  private:
   class Loop;  // the thread and its ring; liburing stays in the source file

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <memory>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -18,15 +19,12 @@ namespace {
 constexpr int kThreadsMax = 64;
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<IoThreads>> IoThreads::Create(Options options) {
-  GANTRY_CHECK(options.sink != nullptr && options.calls != nullptr);
+absl::StatusOr<std::unique_ptr<IoThreads>> IoThreads::Create(const Options& options) {
+  GANTRY_CHECK(options.sink != nullptr && options.files != nullptr);
   if (options.threads < 1 || options.threads > kThreadsMax) {
     return InvalidArgument("I/O threads must be 1 to ", kThreadsMax, ", not ", options.threads);
   }
-  if (options.pending_max < 1) {
-    return InvalidArgument("pending_max must be at least 1, not ", options.pending_max);
-  }
-  std::unique_ptr<IoThreads> backend(new IoThreads(std::move(options)));
+  std::unique_ptr<IoThreads> backend(new IoThreads(options));
   GANTRY_RETURN_IF_ERROR(backend->Start());
   return backend;
 }
@@ -52,21 +50,25 @@ IoThreads::~IoThreads() {
   }
   for (auto& thread : threads_) thread.join();
   MutexLock lock(mutex_);
-  GANTRY_CHECK(queue_.empty() && pending_ == 0) << pending_ << " requests were not completed";
+  GANTRY_CHECK(queue_.pending() == 0) << queue_.pending() << " requests were not completed";
 }
 
-absl::Status IoThreads::Submit(const IoRequest& request) {
+void IoThreads::Submit(const IoRequest& request) {
   CheckRequest(request);
-  auto split = std::make_shared<SplitRequest>(request);
   MutexLock lock(mutex_);
-  if (pending_ >= options_.pending_max) {
-    return ResourceExhausted("the I/O queue is full: ", pending_,
-                             " requests have not completed yet");
-  }
-  ++pending_;
-  queue_.push_back(std::move(split));
+  queue_.Push(request);
   work_.NotifyOne();
-  return absl::OkStatus();
+}
+
+void IoThreads::Cancel(uint64_t tag) {
+  MutexLock lock(mutex_);
+  queue_.Cancel(tag);
+  if (queue_.HasCompletions()) work_.NotifyOne();
+}
+
+void IoThreads::Promote(uint64_t tag, IoPriority priority) {
+  MutexLock lock(mutex_);
+  queue_.Promote(tag, priority);
 }
 
 IoCounters IoThreads::counters() const {
@@ -74,84 +76,81 @@ IoCounters IoThreads::counters() const {
   return counters_;
 }
 
+std::vector<RequestQueue::Completion> IoThreads::TakeCompletions() {
+  std::vector<RequestQueue::Completion> taken = queue_.TakeCompletions();
+  for (const RequestQueue::Completion& completion : taken) {
+    ++counters_.requests;
+    if (!completion.status.ok()) ++counters_.failures;
+  }
+  return taken;
+}
+
 void IoThreads::Work() {
   pthread_setname_np(pthread_self(), "gantry-io");
+  std::optional<RequestQueue::Piece> piece;  // that has ended, with `status`
+  absl::Status status;
   while (true) {
-    RequestPointer request;
-    std::unique_ptr<RequestProgress> piece;
+    std::vector<RequestQueue::Completion> completions;
     {
       MutexLock lock(mutex_);
-      while (queue_.empty() && !stopping_) work_.Wait(mutex_);
-      if (queue_.empty()) return;  // while one thread still calls back, that thread drains
-      request = queue_.front();
-      if (request->HasNext()) {
-        piece = std::make_unique<RequestProgress>(request->Next());
+      if (piece.has_value()) {
+        if (status.ok()) CountDone(piece->progress.piece(), counters_);
+        queue_.Finish(piece->tag, std::move(status));
+        piece.reset();
+      }
+      while (!queue_.HasCompletions() && !queue_.HasNext() && !stopping_) work_.Wait(mutex_);
+      completions = TakeCompletions();
+      if (completions.empty()) {
+        // While another thread still transfers or calls back, that thread drains.
+        if (!queue_.HasNext()) return;
+        piece = queue_.Next();
         ++counters_.pieces;
       }
-      if (!request->HasNext()) {
-        queue_.pop_front();
-      } else {
-        work_.NotifyOne();  // more pieces: one more thread may join in
-      }
+      if (queue_.HasNext()) work_.NotifyOne();  // one more thread may join in
     }
-    if (piece == nullptr) {  // an empty request
-      Complete(*request);
-      continue;
+    for (RequestQueue::Completion& completion : completions) {
+      options_.sink->OnIoComplete(completion.tag, std::move(completion.status));
     }
-    FinishPiece(*piece, Transfer(*piece), request);
+    if (piece.has_value()) status = Transfer(piece->progress);
   }
+}
+
+int64_t IoThreads::Call(const IoRequest& piece) {
+  switch (piece.kind) {
+    case IoRequest::Kind::kRead:
+      return options_.files->ReadAt(piece.fd, piece.buffer, piece.offset);
+    case IoRequest::Kind::kWrite:
+      return options_.files->WriteAt(piece.fd, piece.buffer, piece.offset);
+    case IoRequest::Kind::kSync:
+      return options_.files->Sync(piece.fd, FileCalls::SyncKind::kData);
+  }
+  GANTRY_CHECK(false) << "kind " << static_cast<int>(piece.kind);
 }
 
 absl::Status IoThreads::Transfer(RequestProgress& piece) {
   MonotonicClock clock;
+  if (piece.piece().kind == IoRequest::Kind::kWrite) HashPiece(piece.piece());
   while (true) {
-    switch (piece.Advance(options_.calls->Transfer(piece.next()))) {
+    const RequestProgress::Action action = piece.Advance(Call(piece.next()));
+    {
+      MutexLock lock(mutex_);
+      ++counters_.system_calls;
+      if (action == RequestProgress::Action::kResume) ++counters_.resubmits;
+      if (action == RequestProgress::Action::kRetryLater) ++counters_.retries;
+    }
+    switch (action) {
       case RequestProgress::Action::kDone:
+        if (piece.piece().kind == IoRequest::Kind::kRead) HashPiece(piece.piece());
         return absl::OkStatus();
       case RequestProgress::Action::kFail:
         return piece.Failure(DescribeFd(piece.piece().fd));
-      case RequestProgress::Action::kResume: {
-        MutexLock lock(mutex_);
-        ++counters_.resubmits;
+      case RequestProgress::Action::kResume:
         break;
-      }
-      case RequestProgress::Action::kRetryLater: {
-        {
-          MutexLock lock(mutex_);
-          ++counters_.retries;
-        }
+      case RequestProgress::Action::kRetryLater:
         clock.SleepUntil(clock.Now() + kRetryDelayNanoseconds);
         break;
-      }
     }
   }
-}
-
-void IoThreads::FinishPiece(const RequestProgress& piece, absl::Status status,
-                            const RequestPointer& request) {
-  {
-    MutexLock lock(mutex_);
-    if (status.ok()) CountDone(piece.piece(), counters_);
-    const bool could_start_more = request->HasNext();
-    request->Finish(std::move(status));
-    if (could_start_more && !request->HasNext()) {  // failed: no further piece of it may start
-      GANTRY_CHECK(!queue_.empty() && queue_.front() == request);
-      queue_.pop_front();
-    }
-    if (!request->finished()) return;
-  }
-  Complete(*request);
-}
-
-void IoThreads::Complete(SplitRequest& request) {
-  absl::Status status = request.TakeStatus();
-  {
-    MutexLock lock(mutex_);
-    --pending_;
-    ++counters_.requests;
-    if (!status.ok()) ++counters_.failures;
-  }
-  options_.sink->OnIoComplete(request.tag(), std::move(status));
 }
 
 }  // namespace gantry

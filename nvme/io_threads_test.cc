@@ -5,8 +5,8 @@
 #include <cerrno>
 #include <memory>
 #include <string>
-#include <utility>
 
+#include "base/file_calls.h"
 #include "base/files.h"
 #include "base/strings.h"
 #include "gtest/gtest.h"
@@ -24,10 +24,7 @@ class IoThreadsTest : public testing::Test {
  protected:
   // One thread, so that system calls are numbered in order.
   IoThreadsTest() {
-    auto calls = std::make_unique<FaultyFileCalls>(&posix_);
-    calls_ = calls.get();
-    auto backend = IoThreads::Create(
-        {.sink = &sink_, .threads = 1, .pending_max = 100, .calls = std::move(calls)});
+    auto backend = IoThreads::Create({.sink = &sink_, .threads = 1, .files = &calls_});
     EXPECT_TRUE(backend.ok());
     backend_ = *std::move(backend);
     auto file = CreateScratchFile(directory_.path());
@@ -46,25 +43,25 @@ class IoThreadsTest : public testing::Test {
   TemporaryDirectory directory_;
   FileDescriptor file_;
   PosixFileCalls posix_;
+  FaultyFileCalls calls_{&posix_};
   WaitingSink sink_;
   uint64_t tag_ = 0;
   std::unique_ptr<IoThreads> backend_;
-  FaultyFileCalls* calls_ = nullptr;  // the backend's
 };
 
 TEST_F(IoThreadsTest, ShortTransfersAreResumed) {
   AlignedBlock written(3 * 4096);
   written.Fill(5);
-  calls_->ShortenCall(0, 1000);
-  calls_->ShortenCall(1, 1);
-  calls_->ShortenCall(3, 5000);  // the read, resumed at 4096
+  calls_.ShortenCall(0, 1000);
+  calls_.ShortenCall(1, 1);
+  calls_.ShortenCall(3, 5000);  // the read, resumed at 4096
   const absl::Status write = Transfer(*backend_, sink_, Request(Kind::kWrite, written));
   ASSERT_TRUE(write.ok()) << write.ToString();
-  EXPECT_EQ(calls_->calls(), 3);
+  EXPECT_EQ(calls_.calls(), 3);
   AlignedBlock read(3 * 4096);
   const absl::Status status = Transfer(*backend_, sink_, Request(Kind::kRead, read, 4096));
   ASSERT_TRUE(status.ok()) << status.ToString();
-  EXPECT_EQ(calls_->calls(), 5);
+  EXPECT_EQ(calls_.calls(), 5);
   EXPECT_TRUE(std::ranges::equal(read.span(), written.span()));
   EXPECT_EQ(backend_->counters().resubmits, 3);
   EXPECT_EQ(backend_->counters().bytes_written, 3 * 4096);
@@ -72,11 +69,11 @@ TEST_F(IoThreadsTest, ShortTransfersAreResumed) {
 
 TEST_F(IoThreadsTest, RefusalsAreRetriedAndBounded) {
   AlignedBlock block(4096);
-  calls_->FailCalls({.first = 0, .count = 3, .error_number = EAGAIN});
+  calls_.FailCalls({.first = 0, .count = 3, .error_number = EAGAIN});
   const absl::Status retried = Transfer(*backend_, sink_, Request(Kind::kWrite, block));
   EXPECT_TRUE(retried.ok()) << retried.ToString();
   EXPECT_EQ(backend_->counters().retries, 3);
-  calls_->FailCalls({.first = 4, .count = 1'000'000, .error_number = EAGAIN});
+  calls_.FailCalls({.first = 4, .count = 1'000'000, .error_number = EAGAIN});
   const absl::Status refused = Transfer(*backend_, sink_, Request(Kind::kWrite, block));
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << refused.ToString();
   EXPECT_EQ(backend_->counters().retries, 3 + kRetriesMax);
@@ -84,7 +81,7 @@ TEST_F(IoThreadsTest, RefusalsAreRetriedAndBounded) {
 
 TEST_F(IoThreadsTest, EioNamesThePlace) {
   AlignedBlock block(3 * kPieceBytes);
-  calls_->FailCalls({.first = 1, .count = 1, .error_number = EIO});
+  calls_.FailCalls({.first = 1, .count = 1, .error_number = EIO});
   const absl::Status status = Transfer(*backend_, sink_, Request(Kind::kWrite, block));
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_NE(FromAbsl(status.message())
@@ -93,7 +90,7 @@ TEST_F(IoThreadsTest, EioNamesThePlace) {
             std::string_view::npos)
       << status.ToString();
   EXPECT_NE(FromAbsl(status.message()).find("EIO"), std::string_view::npos);
-  EXPECT_EQ(calls_->calls(), 2);  // the third piece never starts
+  EXPECT_EQ(calls_.calls(), 2);  // the third piece never starts
   // The backend goes on.
   EXPECT_TRUE(Transfer(*backend_, sink_, Request(Kind::kWrite, block)).ok());
   EXPECT_EQ(backend_->counters().failures, 1);
@@ -103,17 +100,17 @@ TEST_F(IoThreadsTest, EioNamesThePlace) {
 TEST_F(IoThreadsTest, EveryCallMayFail) {
   AlignedBlock block(4 * kPieceBytes);
   for (int64_t n = 0; n < 4; ++n) {
-    calls_->FailCalls({.first = calls_->calls() + n, .count = 1, .error_number = ENOSPC});
+    calls_.FailCalls({.first = calls_.calls() + n, .count = 1, .error_number = ENOSPC});
     const absl::Status status = Transfer(*backend_, sink_, Request(Kind::kWrite, block));
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << n << status.ToString();
-    const int64_t calls = calls_->calls();
+    const int64_t calls = calls_.calls();
     EXPECT_TRUE(Transfer(*backend_, sink_, Request(Kind::kWrite, block)).ok()) << n;
-    EXPECT_EQ(calls_->calls(), calls + 4);
+    EXPECT_EQ(calls_.calls(), calls + 4);
   }
 }
 
 TEST_F(IoThreadsTest, SyncFailureIsReported) {
-  calls_->FailCalls({.first = 0, .count = 1, .error_number = EIO});
+  calls_.FailCalls({.first = 0, .count = 1, .error_number = EIO});
   const absl::Status status = Transfer(*backend_, sink_, Request(Kind::kSync, AlignedBlock(1)));
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(FromAbsl(status.message()).find("sync of '"), 0u) << status.ToString();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/hash.h"
 #include "base/strings.h"
 #include "nvme/describe.h"
 
@@ -87,17 +88,18 @@ absl::Status RequestProgress::Failure(std::string_view path) const {
 
 bool SplitRequest::HasNext() const {
   if (!status_.ok()) return false;
-  if (request_.kind == IoRequest::Kind::kSync) return !sync_started_;
+  if (request_.kind == IoRequest::Kind::kSync) return !started_;
   return bytes_started_ < static_cast<int64_t>(request_.buffer.size());
 }
 
 RequestProgress SplitRequest::Next() {
   GANTRY_CHECK(HasNext());
   ++pieces_out_;
+  started_ = true;
   IoRequest piece = request_;
   if (request_.kind == IoRequest::Kind::kSync) {
-    sync_started_ = true;
     piece.buffer = {};
+    piece.piece_hashes = {};
     return RequestProgress(piece);
   }
   const int64_t left = static_cast<int64_t>(request_.buffer.size()) - bytes_started_;
@@ -105,6 +107,10 @@ RequestProgress SplitRequest::Next() {
   piece.offset = request_.offset + bytes_started_;
   piece.buffer =
       request_.buffer.subspan(static_cast<size_t>(bytes_started_), static_cast<size_t>(size));
+  if (!request_.piece_hashes.empty()) {
+    piece.piece_hashes =
+        request_.piece_hashes.subspan(static_cast<size_t>(bytes_started_ / kPieceBytes), 1);
+  }
   bytes_started_ += size;
   return RequestProgress(piece);
 }
@@ -115,9 +121,21 @@ void SplitRequest::Finish(absl::Status piece_status) {
   if (status_.ok()) status_ = std::move(piece_status);
 }
 
+bool SplitRequest::Cancel() {
+  if (started_ || !HasNext()) return false;
+  status_ = absl::CancelledError("cancelled before it started");
+  return true;
+}
+
 absl::Status SplitRequest::TakeStatus() {
   GANTRY_CHECK(finished());
   return std::move(status_);
+}
+
+void HashPiece(const IoRequest& piece) {
+  if (piece.piece_hashes.empty()) return;
+  GANTRY_CHECK_EQ(piece.piece_hashes.size(), 1U);
+  piece.piece_hashes[0] = Hash64(piece.buffer);
 }
 
 void CountDone(const IoRequest& piece, IoCounters& counters) {

@@ -59,10 +59,13 @@ class SplitRequest {
 
   // Whether another piece may start; false from the first failure on.
   bool HasNext() const;
-  // Starts the next piece. REQUIRES: HasNext().
+  // Starts the next piece, whose piece_hashes holds its own hash or nothing. REQUIRES: HasNext().
   RequestProgress Next();
   // Ends a piece that Next started. The first error is kept.
   void Finish(absl::Status piece_status);
+
+  // Ends a request of which no piece has started, with kCancelled; whether it was one.
+  bool Cancel();
 
   // Nothing is out and nothing is left to start. An empty request is born finished.
   bool finished() const { return pieces_out_ == 0 && !HasNext(); }
@@ -70,14 +73,19 @@ class SplitRequest {
   // shares nothing with this one. REQUIRES: finished().
   absl::Status TakeStatus();
   uint64_t tag() const { return request_.tag; }
+  IoPriority priority() const { return request_.priority; }
+  void set_priority(IoPriority priority) { request_.priority = priority; }
 
  private:
   IoRequest request_;
   int64_t bytes_started_ = 0;
-  bool sync_started_ = false;
+  bool started_ = false;  // at least one piece
   int64_t pieces_out_ = 0;
   absl::Status status_;
 };
+
+// Fills the hash of `piece` (as SplitRequest::Next gave it) where one is wanted.
+void HashPiece(const IoRequest& piece);
 
 // Adds a piece that was done to the byte counts.
 void CountDone(const IoRequest& piece, IoCounters& counters);

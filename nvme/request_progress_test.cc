@@ -193,6 +193,24 @@ TEST(SplitRequestTest, FirstErrorStopsAndStays) {
   EXPECT_EQ(split.TakeStatus().message(), "first");
 }
 
+TEST(SplitRequestTest, OnlyAnUntouchedRequestIsCancelled) {
+  std::vector<std::byte> buffer(static_cast<size_t>(2 * kPieceBytes));
+  SplitRequest waiting(Request(buffer, IoRequest::Kind::kRead));
+  EXPECT_TRUE(waiting.Cancel());
+  EXPECT_FALSE(waiting.Cancel());
+  EXPECT_TRUE(waiting.finished());
+  EXPECT_TRUE(absl::IsCancelled(waiting.TakeStatus()));
+  SplitRequest started(Request(buffer, IoRequest::Kind::kRead));
+  started.Next();
+  EXPECT_FALSE(started.Cancel());
+  EXPECT_TRUE(started.HasNext());
+  started.Finish(absl::OkStatus());
+  EXPECT_FALSE(started.Cancel());  // nothing is out, but one piece was
+  SplitRequest sync(Request({}, IoRequest::Kind::kSync));
+  EXPECT_TRUE(sync.Cancel());
+  EXPECT_FALSE(SplitRequest(Request({}, IoRequest::Kind::kRead)).Cancel());
+}
+
 TEST(SplitRequestTest, EmptyAndSync) {
   EXPECT_TRUE(SplitRequest(Request({}, IoRequest::Kind::kRead)).finished());
   SplitRequest sync(Request({}, IoRequest::Kind::kSync));

@@ -33,7 +33,8 @@ absl::StatusOr<std::unique_ptr<TransferEngine>> TransferEngine::Create(const Opt
     const IoBackendOptions io{.sink = engine.get(),
                               .preference = options.io,
                               .directory = options.io_directory,
-                              .logger = options.logger};
+                              .logger = options.logger,
+                              .files = &engine->file_calls_};
     GANTRY_ASSIGN_OR_RETURN(engine->io_,
                             options.make_io ? options.make_io(io) : CreateIoBackend(io));
   }
@@ -46,8 +47,7 @@ TransferEngine::~TransferEngine() {
       MutexLock lock(mutex_);
       idle = under_way_.empty();
     }
-    // A backlog is submitted by completions, so the backend must live until it is empty.
-    if (!idle) WaitAndPoll();
+    if (!idle) WaitAndPoll();  // not the backends' own wait: only this one runs the event loop
   }
   io_.reset();
   to_host_.reset();
@@ -102,47 +102,40 @@ TransferTicket TransferEngine::SubmitFile(TransferLane lane, std::span<const Fil
     const BlockFile::Part request{.extent = part.extent,
                                   .offset = 0,
                                   .buffer = {part.memory, bytes},
-                                  .tag = static_cast<uint64_t>(ticket.value())};
-    backlog_.push_back(lane == TransferLane::kFileRead ? options_.file->ReadRequest(request)
-                                                       : options_.file->WriteRequest(request));
+                                  .tag = next_file_part_++};
+    file_parts_.emplace(request.tag, static_cast<uint64_t>(ticket.value()));
+    io_->Submit(lane == TransferLane::kFileRead ? options_.file->ReadRequest(request)
+                                                : options_.file->WriteRequest(request));
   }
-  SubmitBacklog();
   return ticket;
 }
 
-// Hands over what the backend takes; the rest goes with the next completion. A backend that is
-// full has requests under way, so there is a next completion.
-void TransferEngine::SubmitBacklog() {
-  while (!backlog_.empty()) {
-    const absl::Status submitted = io_->Submit(backlog_.front());
-    if (absl::IsResourceExhausted(submitted)) return;
-    GANTRY_CHECK(submitted.ok()) << submitted.ToString();
-    backlog_.pop_front();
-  }
-}
-
 void TransferEngine::OnCopyComplete(uint64_t tag, absl::Status status) {
+  MutexLock lock(mutex_);
   OnPartComplete(tag, std::move(status));
 }
 
 void TransferEngine::OnIoComplete(uint64_t tag, absl::Status status) {
-  OnPartComplete(tag, std::move(status));
+  MutexLock lock(mutex_);
+  const auto part = file_parts_.find(tag);
+  GANTRY_CHECK(part != file_parts_.end()) << "completion of unknown file part " << tag;
+  const uint64_t ticket = part->second;
+  file_parts_.erase(part);
+  OnPartComplete(ticket, std::move(status));
 }
 
-void TransferEngine::OnPartComplete(uint64_t tag, absl::Status status) {
-  MutexLock lock(mutex_);
-  SubmitBacklog();
-  const auto found = under_way_.find(tag);
-  GANTRY_CHECK(found != under_way_.end()) << "completion of unknown transfer " << tag;
+void TransferEngine::OnPartComplete(uint64_t ticket, absl::Status status) {
+  const auto found = under_way_.find(ticket);
+  GANTRY_CHECK(found != under_way_.end()) << "completion of unknown transfer " << ticket;
   Transfer& transfer = found->second;
   transfer.status.Update(status);
   if (--transfer.parts_left > 0) return;
   Transfer done = std::move(transfer);
   under_way_.erase(found);
-  Finish(tag, std::move(done));
+  Finish(ticket, std::move(done));
 }
 
-void TransferEngine::Finish(uint64_t tag, Transfer transfer) {
+void TransferEngine::Finish(uint64_t ticket, Transfer transfer) {
   const auto l = static_cast<size_t>(transfer.lane);
   const Nanoseconds now = options_.clock->Now();
   if (--active_[l] == 0) counters_[l].busy += now - busy_since_[l];
@@ -150,7 +143,7 @@ void TransferEngine::Finish(uint64_t tag, Transfer transfer) {
     options_.trace_sink->Slice(Name(transfer.lane), "block", transfer.begin, now);
   }
   finished_.push_back(
-      {TransferTicket(static_cast<int64_t>(tag)), transfer.lane, std::move(transfer.status)});
+      {TransferTicket(static_cast<int64_t>(ticket)), transfer.lane, std::move(transfer.status)});
   changed_.NotifyAll();
 }
 

@@ -11,8 +11,6 @@
 
 #include <array>
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -25,6 +23,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/event_loop.h"
+#include "base/file_calls.h"
 #include "base/ids.h"
 #include "base/log.h"
 #include "base/mutex.h"
@@ -51,10 +50,6 @@ struct FilePart {
   ExtentId extent;
   std::byte* memory;
 };
-
-// Makes the I/O backend of an engine; tests give one that fails on demand.
-using IoBackendFactory =
-    std::function<absl::StatusOr<std::unique_ptr<IoBackend>>(const IoBackendOptions&)>;
 
 struct TransferCompletion {
   TransferTicket ticket;
@@ -112,19 +107,21 @@ class TransferEngine final : private CopySink, private IoSink {
   explicit TransferEngine(const Options& options) : options_(options) {}
   void OnCopyComplete(uint64_t tag, absl::Status status) override;
   void OnIoComplete(uint64_t tag, absl::Status status) override;
-  void OnPartComplete(uint64_t tag, absl::Status status);
+  void OnPartComplete(uint64_t ticket, absl::Status status) GANTRY_REQUIRES(mutex_);
   TransferTicket Begin(TransferLane lane, size_t parts) GANTRY_REQUIRES(mutex_);
   TransferTicket SubmitFile(TransferLane lane, std::span<const FilePart> parts);
-  void SubmitBacklog() GANTRY_REQUIRES(mutex_);
-  void Finish(uint64_t tag, Transfer transfer) GANTRY_REQUIRES(mutex_);
+  void Finish(uint64_t ticket, Transfer transfer) GANTRY_REQUIRES(mutex_);
 
   Options options_;
+  PosixFileCalls file_calls_;  // of the backend
   mutable Mutex mutex_;
   CondVar changed_;
   int64_t next_ticket_ GANTRY_GUARDED_BY(mutex_) = 0;
   bool woken_ GANTRY_GUARDED_BY(mutex_) = false;
   absl::flat_hash_map<uint64_t, Transfer> under_way_ GANTRY_GUARDED_BY(mutex_);
-  std::deque<IoRequest> backlog_ GANTRY_GUARDED_BY(mutex_);  // refused for now by a full backend
+  uint64_t next_file_part_ GANTRY_GUARDED_BY(mutex_) = 0;
+  // The transfer of each file part under way, by the tag of its request.
+  absl::flat_hash_map<uint64_t, uint64_t> file_parts_ GANTRY_GUARDED_BY(mutex_);
   std::vector<TransferCompletion> finished_ GANTRY_GUARDED_BY(mutex_);
   std::array<TransferCounters, kTransferLaneCount> counters_ GANTRY_GUARDED_BY(mutex_);
   std::array<int64_t, kTransferLaneCount> active_ GANTRY_GUARDED_BY(mutex_){};

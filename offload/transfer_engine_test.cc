@@ -1,5 +1,5 @@
-// The four lanes over a real emulated device and a real block file; order, back-pressure and
-// accounting with a backend that completes on command; times on a virtual clock.
+// The four lanes over a real emulated device and a real block file; order and accounting with a
+// backend that completes on command; times on a virtual clock.
 #include "offload/transfer_engine.h"
 
 #include <gmock/gmock.h>
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/file_calls.h"
 #include "base/strings.h"
 #include "base/testing/status_matchers.h"
 #include "device/host/host_device.h"
@@ -29,16 +30,17 @@ namespace {
 
 constexpr int64_t kPart = int64_t{1} << 16;
 
-// Takes up to `pending_max` requests and completes them when the test says.
+// Completes requests when the test says.
 class ManualBackend final : public IoBackend {
  public:
-  ManualBackend(IoSink* sink, size_t pending_max) : sink_(sink), pending_max_(pending_max) {}
-  absl::Status Submit(const IoRequest& request) override {
+  explicit ManualBackend(IoSink* sink) : sink_(sink) {}
+  void Submit(const IoRequest& request) override {
     MutexLock lock(mutex_);
-    if (pending_.size() == pending_max_) return ResourceExhausted("full");
+    for (const IoRequest& other : pending_) EXPECT_NE(other.tag, request.tag);
     pending_.push_back(request);
-    return absl::OkStatus();
   }
+  void Cancel(uint64_t) override {}
+  void Promote(uint64_t, IoPriority) override {}
   std::string_view name() const override { return "manual"; }
   IoCounters counters() const override { return {}; }
 
@@ -62,7 +64,6 @@ class ManualBackend final : public IoBackend {
 
  private:
   IoSink* sink_;
-  size_t pending_max_;
   mutable Mutex mutex_;
   std::vector<IoRequest> pending_ GANTRY_GUARDED_BY(mutex_);
 };
@@ -104,7 +105,8 @@ class TransferEngineTest : public ::testing::Test {
                                      .name = "blocks",
                                      .extent_bytes = Bytes(kPart),
                                      .extent_count = 64,
-                                     .logger = &logger_});
+                                     .logger = &logger_,
+                                     .files = &posix_});
       ASSERT_THAT(file, IsOk());
       file_ = *std::move(file);
       for (int i = 0; i < 64; ++i) ASSERT_THAT(file_->AllocateExtent(), IsOk());
@@ -123,10 +125,10 @@ class TransferEngineTest : public ::testing::Test {
   }
 
   // An engine whose I/O completes on command.
-  void MakeManual(size_t pending_max) {
+  void MakeManual() {
     Make({.make_io =
               [&](const IoBackendOptions& options) {
-                auto backend = std::make_unique<ManualBackend>(options.sink, pending_max);
+                auto backend = std::make_unique<ManualBackend>(options.sink);
                 manual_ = backend.get();
                 return absl::StatusOr<std::unique_ptr<IoBackend>>(std::move(backend));
               },
@@ -156,6 +158,7 @@ class TransferEngineTest : public ::testing::Test {
   MonotonicClock monotonic_;
   VirtualClock virtual_;
   MemoryLogger logger_;
+  PosixFileCalls posix_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Slab> slab_;
   std::unique_ptr<RunDirectory> run_;
@@ -210,7 +213,7 @@ TEST_F(TransferEngineTest, LanesAndBackendsHaveNames) {
 }
 
 TEST_F(TransferEngineTest, ATransferIsDoneWhenItsLastPartIs) {
-  MakeManual(100);
+  MakeManual();
   const FilePart two[] = {{ExtentId(0), Slot(0)}, {ExtentId(1), Slot(1)}};
   const FilePart one[] = {{ExtentId(2), Slot(2)}};
   const TransferTicket first = engine_->WriteFile(two);
@@ -231,7 +234,7 @@ TEST_F(TransferEngineTest, ATransferIsDoneWhenItsLastPartIs) {
 }
 
 TEST_F(TransferEngineTest, CompletionsComeInTheirOrder) {
-  MakeManual(100);
+  MakeManual();
   std::vector<TransferTicket> tickets;
   for (int64_t i = 0; i < 4; ++i) {
     const FilePart part{ExtentId(i), Slot(i)};
@@ -247,7 +250,7 @@ TEST_F(TransferEngineTest, CompletionsComeInTheirOrder) {
 }
 
 TEST_F(TransferEngineTest, TheFirstErrorOfATransferIsKept) {
-  MakeManual(100);
+  MakeManual();
   const FilePart three[] = {{ExtentId(0), Slot(0)}, {ExtentId(1), Slot(1)}, {ExtentId(2), Slot(2)}};
   engine_->WriteFile(three);
   manual_->Complete(0);
@@ -258,25 +261,10 @@ TEST_F(TransferEngineTest, TheFirstErrorOfATransferIsKept) {
   EXPECT_THAT(done[0].status, StatusIs(absl::StatusCode::kDataLoss, "first"));
 }
 
-TEST_F(TransferEngineTest, WhatTheBackendRefusesWaitsForACompletion) {
-  MakeManual(3);
-  std::set<TransferTicket> tickets;
-  for (int64_t i = 0; i < 10; ++i) {
-    const FilePart two[] = {{ExtentId(2 * i), Slot(2 * i)}, {ExtentId(2 * i + 1), Slot(2 * i + 1)}};
-    tickets.insert(i % 2 == 0 ? engine_->WriteFile(two) : engine_->ReadFile(two));
-  }
-  for (int part = 0; part < 20; ++part) {
-    // Full until the end is near, and never more than it may hold.
-    EXPECT_EQ(manual_->pending(), std::min<size_t>(3, static_cast<size_t>(20 - part)));
-    manual_->Complete(0);
-  }
-  EXPECT_EQ(Wait(tickets).size(), 10u);
-}
-
-TEST_F(TransferEngineTest, ABacklogBeyondTheRealBackendsLimitIsWorkedOff) {
+TEST_F(TransferEngineTest, ManyTransfersWaitForAShallowQueue) {
   Make({.make_io = [](const IoBackendOptions& options) {
     IoBackendOptions small = options;
-    small.pending_max = 2;
+    small.queue_depth = 2;
     return CreateIoBackend(small);
   }});
   std::set<TransferTicket> tickets;
@@ -306,7 +294,7 @@ TEST_F(TransferEngineTest, AnErrorOfTheBackendIsTheTransfersAndItGoesOn) {
         },
         options.sink);
     if (!faulty->status().ok()) return faulty->status();
-    faulty->FailRequest(1, FaultyIoBackend::When::kCompletion, DataLoss("injected EIO"));
+    faulty->FailRequest(1, DataLoss("injected EIO"));
     return faulty;
   }});
   const FilePart two[] = {{ExtentId(0), Slot(0)}, {ExtentId(1), Slot(1)}};
@@ -352,7 +340,7 @@ TEST_F(TransferEngineTest, BusyIsTheTimeDuringWhichALaneWorks) {
 }
 
 TEST_F(TransferEngineTest, OverlappingTransfersOfALaneAreBusyOnce) {
-  MakeManual(100);
+  MakeManual();
   const FilePart part{ExtentId(0), Slot(0)};
   engine_->ReadFile({&part, 1});
   virtual_.Advance(10);
@@ -385,7 +373,7 @@ TEST_F(TransferEngineTest, WakeEndsAWaitOnceWithoutACompletion) {
 TEST_F(TransferEngineTest, DestructionFinishesWhatIsUnderWay) {
   Make({.make_io = [](const IoBackendOptions& options) {
     IoBackendOptions small = options;
-    small.pending_max = 4;  // so that some of it is a backlog
+    small.queue_depth = 4;  // so that some of it waits
     return CreateIoBackend(small);
   }});
   for (int64_t i = 0; i < 32; ++i) {
