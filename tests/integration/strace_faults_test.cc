@@ -61,7 +61,7 @@ const Kind kKinds[] = {
     {"ReadError", "pread64", "error=EIO", Where::kEach, "threads"},
     {"ReadOfNothing", "pread64", "retval=0", Where::kEach, "threads", ", 65536, "},
     {"ReadInterrupted", "pread64", "error=EINTR", Where::kEach, "threads", ", 65536, "},
-    {"StateWriteDiskFull", "write", "error=ENOSPC", Where::kEach, "auto", ", 65536)"},
+    {"StateWriteDiskFull", "write", "error=ENOSPC", Where::kEach, "threads", ", 65536)"},
     {"SyncError", "fsync", "error=EIO", Where::kEach},
     {"RenameError", "rename", "error=EIO", Where::kEach},
     {"RenameAtError", "renameat", "error=EIO", Where::kEach},
@@ -71,7 +71,8 @@ const Kind kKinds[] = {
     {"AlignmentUnknown", "statx", "error=ENOSYS", Where::kAlways},
     {"LockError", "flock", "error=ENOLCK", Where::kEach},
     {"NoMappings", "mremap", "error=ENOMEM", Where::kEach},
-    {"NoAddresses", "mmap", "error=ENOMEM", Where::kEach, "auto", "MAP_NORESERVE"},
+    {"NoAddresses", "mmap", "error=ENOMEM", Where::kEach, "auto",
+     "PROT_NONE, MAP_PRIVATE|MAP_ANONYMOUS|MAP_NORESERVE"},
     {"NoPages", "madvise", "error=ENOMEM", Where::kEach, "auto", "MADV_POPULATE_WRITE"},
 };
 
