@@ -67,7 +67,8 @@ void DrawMachine(Dice& dice, Scenario& scenario) {
 
 absl::StatusOr<Scenario> DrawScenario(uint64_t seed) {
   Dice dice(seed);
-  Scenario scenario{.seed = seed};
+  Scenario scenario;
+  scenario.seed = seed;
   DrawModel(dice, scenario);
   DrawMachine(dice, scenario);
   // The least budgets by trial: those of one tier depend on the other, and on the policy.
