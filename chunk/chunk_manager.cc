@@ -227,6 +227,31 @@ absl::Status ChunkManager::Forget(BlockIndex index) {
   return absl::OkStatus();
 }
 
+bool ChunkManager::CanSetAside(BlockIndex index) const {
+  return block(index).file_valid && block(index).aside[0] < 0;
+}
+
+void ChunkManager::SetAside(BlockIndex index) {
+  GANTRY_CHECK(CanSetAside(index)) << Describe(index);
+  BlockRecord& record = block(index);
+  record.aside = std::exchange(record.extents, {-1, -1});
+  record.file_valid = false;
+}
+
+std::array<int64_t, 2> ChunkManager::ForgetAside(BlockIndex index) {
+  GANTRY_CHECK(block(index).aside[0] >= 0) << Describe(index);
+  return std::exchange(block(index).aside, {-1, -1});
+}
+
+absl::StatusOr<std::array<int64_t, 2>> ChunkManager::TakeBack(BlockIndex index) {
+  BlockRecord& record = block(index);
+  GANTRY_CHECK(record.aside[0] >= 0) << Describe(index);
+  GANTRY_RETURN_IF_ERROR(Forget(index));
+  record.content = BlockContent::kStored;
+  record.file_valid = true;
+  return std::exchange(record.extents, std::exchange(record.aside, {-1, -1}));
+}
+
 std::byte* ChunkManager::Part(BlockIndex index, Tier tier, int part) const {
   const BlockCopy& c = copy(index, tier);
   GANTRY_CHECK(c.phase != CopyPhase::kAbsent) << Describe(index);

@@ -62,7 +62,8 @@ struct BlockRecord {
   BlockContent content = BlockContent::kUndefined;
   std::array<BlockCopy, 2> copies;  // device, host
   bool file_valid = false;
-  std::array<int64_t, 2> extents{-1, -1};  // in the block file, taken at the first write-down
+  std::array<int64_t, 2> extents{-1, -1};  // of the file tier, taken at the first write-down
+  std::array<int64_t, 2> aside{-1, -1};    // extents of a version that was set aside
 };
 
 class ChunkManager {
@@ -127,6 +128,17 @@ class ChunkManager {
   absl::Status KeepOnly(BlockIndex index, Tier tier);
   // The block has no content any more: drops all copies.
   absl::Status Forget(BlockIndex index);
+
+  // Sets the block's version aside before it is overwritten in memory: what is in its extents stays
+  // there, and its next version goes to others. REQUIRES: CanSetAside.
+  void SetAside(BlockIndex index);
+  // Whether the file tier holds the newest version, and none is set aside yet.
+  bool CanSetAside(BlockIndex index) const;
+  // Keeps the new version; returns the extents of the old one, which are free now.
+  std::array<int64_t, 2> ForgetAside(BlockIndex index);
+  // Back to the version set aside; drops all copies of the new one and returns its extents, which
+  // are free now. REQUIRES: the copies are idle.
+  absl::StatusOr<std::array<int64_t, 2>> TakeBack(BlockIndex index);
 
   // The bytes of slot `part` (0 or 1) of a copy that is filling or valid.
   std::byte* Part(BlockIndex index, Tier tier, int part) const;

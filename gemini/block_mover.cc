@@ -335,6 +335,35 @@ void BlockMover::EndWrite(BlockIndex block, Tier tier) {
   --copy.writers;
 }
 
+absl::Status BlockMover::BeginTentativeWrite(BlockIndex block, Tier tier) {
+  manager_.SetAside(block);
+  return BeginWrite(block, tier);
+}
+
+void BlockMover::KeepVersion(BlockIndex block) { FreeExtents(manager_.ForgetAside(block)); }
+
+absl::Status BlockMover::TakeBack(BlockIndex block) {
+  CancelEviction(block, Tier::kDevice);
+  CancelEviction(block, Tier::kHost);
+  GANTRY_ASSIGN_OR_RETURN(const auto extents, manager_.TakeBack(block));
+  FreeExtents(extents);
+  return absl::OkStatus();
+}
+
+void BlockMover::FreeExtents(const std::array<int64_t, 2>& extents) {
+  for (const int64_t extent : extents) {
+    if (extent >= 0) file_->FreeExtent(ExtentId(extent));
+  }
+}
+
+bool BlockMover::Idle(BlockIndex block) const {
+  for (const Tier tier : {Tier::kDevice, Tier::kHost}) {
+    const BlockCopy& c = manager_.copy(block, tier);
+    if (c.phase != CopyPhase::kAbsent && !c.idle()) return false;
+  }
+  return true;
+}
+
 absl::Status BlockMover::Forget(BlockIndex block) {
   CancelEviction(block, Tier::kDevice);
   CancelEviction(block, Tier::kHost);

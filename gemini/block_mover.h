@@ -88,6 +88,14 @@ class BlockMover {
   // Pins the copy on `tier` for writing: it becomes the only one. REQUIRES: Writable.
   absl::Status BeginWrite(BlockIndex block, Tier tier);
   void EndWrite(BlockIndex block, Tier tier);
+  // Like BeginWrite, and sets the version that is overwritten aside in the file tier until
+  // KeepVersion or TakeBack. REQUIRES: Writable, ChunkManager::CanSetAside.
+  absl::Status BeginTentativeWrite(BlockIndex block, Tier tier);
+  void KeepVersion(BlockIndex block);
+  // REQUIRES: Idle.
+  absl::Status TakeBack(BlockIndex block);
+  // Whether no transfer and no pin is on any copy.
+  bool Idle(BlockIndex block) const;
   // The block's content is used up. REQUIRES: its copies are idle.
   absl::Status Forget(BlockIndex block);
 
@@ -126,6 +134,7 @@ class BlockMover {
   absl::Status FinishEviction(BlockIndex block, Tier tier);
   bool WritesToFile(Tier tier) const { return manager_.unified() || tier == Tier::kHost; }
   absl::Status TakeExtents(BlockIndex block);
+  void FreeExtents(const std::array<int64_t, 2>& extents);
 
   ChunkManager& manager_;
   TransferEngine& transfers_;

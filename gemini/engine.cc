@@ -256,7 +256,14 @@ absl::Status EngineImpl::CreateTiers() {
     all_slots += facts.parameter_slots + facts.gradient_slots + facts.optimizer_slots;
   }
   budget_report_.model_state = layout_->slot_bytes() * all_slots;
-  if (!options_.spill_directory.empty()) GANTRY_RETURN_IF_ERROR(CreateFileTier(all_slots));
+  int64_t file_slots = all_slots;
+  if (options_.update_order == UpdateOrder::kSpeculative) {
+    // Two versions of what an update overwrites. An f32 parameter is its own master.
+    for (const ChunkFacts& facts : all_facts) {
+      if (facts.optimizer_slots > 0) file_slots += facts.optimizer_slots + facts.parameter_slots;
+    }
+  }
+  if (!options_.spill_directory.empty()) GANTRY_RETURN_IF_ERROR(CreateFileTier(file_slots));
   GANTRY_ASSIGN_OR_RETURN(manager_, ChunkManager::Create({.device = options_.device,
                                                           .layout = &*layout_,
                                                           .device_slots = device_slots_,
@@ -303,6 +310,7 @@ absl::Status EngineImpl::CreateTiers() {
       .team = options_.team,
       .tensors = registrations_,
       .update_tiers = std::move(update_tiers),
+      .order = options_.update_order,
       .on_updated = [this](ChunkId chunk, int64_t start)
                         GANTRY_NO_THREAD_SAFETY_ANALYSIS { return OnUpdated(chunk, start); }});
   GANTRY_ASSIGN_OR_RETURN(
@@ -386,6 +394,8 @@ EngineStatistics EngineImpl::statistics() const {
   result.leases = leases_;
   result.leases_waited = leases_waited_;
   result.leases_off_plan = leases_off_plan_;
+  result.updates_speculated = updates_->speculated();
+  result.updates_taken_back = updates_->taken_back();
   result.chunk_elements = layout_->chunk_elements();
   result.chunk_count = layout_->chunk_count();
   result.padding_fraction = layout_->padding_fraction();

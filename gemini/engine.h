@@ -67,6 +67,7 @@ struct EngineOptions {
   int64_t look_ahead = 8;               // moments whose blocks are fetched ahead; 0: on demand only
   int64_t chunk_elements = 0;           // 0: chosen from the model and the budgets
   DType gradient_dtype = DType::kBF16;  // kF32 accumulates micro-batches exactly
+  UpdateOrder update_order = UpdateOrder::kExact;
 };
 
 // Why compute waited.
@@ -80,8 +81,10 @@ struct EngineStatistics {
   std::array<TransferCounters, kTransferLaneCount> lanes;  // by TransferLane
   std::array<Nanoseconds, kStallCauseCount> stalls;        // by StallCause
   int64_t leases = 0;
-  int64_t leases_waited = 0;    // of these, not served at once
-  int64_t leases_off_plan = 0;  // of these, not the ones the trace expected
+  int64_t leases_waited = 0;       // of these, not served at once
+  int64_t leases_off_plan = 0;     // of these, not the ones the trace expected
+  int64_t updates_speculated = 0;  // ran before the norm was known, since Seal
+  int64_t updates_taken_back = 0;  // of these, undone
   int64_t chunk_elements = 0;
   int64_t chunk_count = 0;
   double padding_fraction = 0.0;

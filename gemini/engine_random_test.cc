@@ -244,18 +244,20 @@ TEST_P(EngineRandomTest, ObservesWhatTheMemoryStoreObserves) {
       CreateHostDevice({.topology = unified ? DeviceTopology::kUnified : DeviceTopology::kDiscrete,
                         .clock = &clock});
   ASSERT_TRUE(device.ok());
-  auto engine = Engine::Create({.device = device->get(),
-                                .team = team->get(),
-                                .clock = &clock,
-                                .logger = &logger,
-                                .device_memory = Bytes(slot * device_slots),
-                                .host_memory = Bytes(slot * host_slots),
-                                .spill_directory = ::testing::TempDir(),
-                                .policy = policies[dice.Below(3)],
-                                .static_fractions = {},
-                                .look_ahead = dice.Below(10),
-                                .chunk_elements = chunk,
-                                .gradient_dtype = gradient});
+  auto engine = Engine::Create(
+      {.device = device->get(),
+       .team = team->get(),
+       .clock = &clock,
+       .logger = &logger,
+       .device_memory = Bytes(slot * device_slots),
+       .host_memory = Bytes(slot * host_slots),
+       .spill_directory = ::testing::TempDir(),
+       .policy = policies[dice.Below(3)],
+       .static_fractions = {},
+       .look_ahead = dice.Below(10),
+       .chunk_elements = chunk,
+       .gradient_dtype = gradient,
+       .update_order = seed % 2 == 0 ? UpdateOrder::kExact : UpdateOrder::kSpeculative});
   ASSERT_TRUE(engine.ok()) << engine.status();
   auto actual = Script(engine->get(), seed, micro_batches).Run();
   ASSERT_TRUE(actual.ok()) << actual.status();

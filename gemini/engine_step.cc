@@ -195,6 +195,11 @@ absl::StatusOr<StepResult> EngineImpl::EndStep() {
   }
   const StepDecision decision = updates_->DecideStep();
   std::fill(ready_.begin(), ready_.end(), 0);
+  while (updates_->tentative() > 0) {
+    GANTRY_RETURN_IF_ERROR(updates_->SettleTentative());
+    if (updates_->tentative() == 0) break;
+    GANTRY_RETURN_IF_ERROR(WaitForChange("speculative updates", "end of step"));
+  }
   while (decision.skip && !updates_->idle()) {
     GANTRY_RETURN_IF_ERROR(updates_->SkipStep());
     if (updates_->idle()) break;

@@ -48,6 +48,7 @@ struct Scenario {
   OptimizerStep::NonFinite non_finite = OptimizerStep::NonFinite::kSkipStep;
   int threads = 2;
   IoPreference io = IoPreference::kAuto;
+  UpdateOrder order = UpdateOrder::kExact;
 };
 
 std::ostream& operator<<(std::ostream& out, const Scenario& s) { return out << s.name; }
@@ -108,7 +109,8 @@ absl::StatusOr<std::unique_ptr<Machinery>> MakeEngine(const Scenario& s) {
                       .static_fractions = s.fractions,
                       .look_ahead = s.look_ahead,
                       .chunk_elements = s.chunk_elements,
-                      .gradient_dtype = s.model.micro_batches > 1 ? DType::kF32 : DType::kBF16}));
+                      .gradient_dtype = s.model.micro_batches > 1 ? DType::kF32 : DType::kBF16,
+                      .update_order = s.order}));
   return m;
 }
 
@@ -139,9 +141,55 @@ TEST_P(EngineIsBitIdentical, ToTheMemoryStore) {
   const EngineStatistics statistics = (*m)->engine->statistics();
   EXPECT_LE(statistics.device.slots_peak, s.device_slots);
   EXPECT_LE(statistics.host.slots_peak, s.host_slots);
+  if (s.order == UpdateOrder::kSpeculative) {
+    // How many there are depends on timing here; the simulation test counts them.
+    EXPECT_EQ(statistics.updates_taken_back, s.clip < 1.0 ? statistics.updates_speculated : 0);
+  } else {
+    EXPECT_EQ(statistics.updates_speculated, 0);
+  }
   if (s.files && s.host_slots < 50) {
     EXPECT_GT(statistics.lanes[static_cast<size_t>(TransferLane::kFileWrite)].bytes, 0);
   }
+}
+
+// Norms of the toy model's gradients are far from both clips.
+constexpr double kNeverClips = 1e9;
+constexpr double kAlwaysClips = 1e-3;
+
+std::vector<Scenario> SpeculativeScenarios() {
+  using enum DeviceTopology;
+  return {
+      {.name = "speculation_holds",
+       .topology = kUnified,
+       .device_slots = 30,
+       .host_slots = 0,
+       .clip = kNeverClips},
+      {.name = "speculation_fails",
+       .topology = kUnified,
+       .device_slots = 30,
+       .host_slots = 0,
+       .clip = kAlwaysClips},
+      {.name = "speculation_holds_discrete",
+       .device_slots = 18,
+       .host_slots = 11,
+       .clip = kNeverClips},
+      {.name = "speculation_fails_discrete",
+       .device_slots = 18,
+       .host_slots = 11,
+       .clip = kAlwaysClips},
+      {.name = "speculation_f32",
+       .topology = kUnified,
+       .device_slots = 40,
+       .host_slots = 0,
+       .model = {.dtype = DType::kF32},
+       .clip = kAlwaysClips},
+      {.name = "speculation_static",
+       .device_slots = 200,
+       .host_slots = 200,
+       .policy = "static",
+       .fractions = {.offload_parameters = 0.5, .offload_optimizer = 1.0, .spill_optimizer = 0.5},
+       .clip = kAlwaysClips},
+  };
 }
 
 std::vector<Scenario> Scenarios() {
@@ -226,6 +274,11 @@ std::vector<Scenario> Scenarios() {
        .files = true,
        .io = IoPreference::kThreads},
   };
+  for (Scenario s : SpeculativeScenarios()) {
+    s.files = true;
+    s.order = UpdateOrder::kSpeculative;
+    all.push_back(s);
+  }
   return all;
 }
 

@@ -150,6 +150,14 @@ struct OptimizerStep {
   NonFinite non_finite = NonFinite::kSkipStep;
 };
 
+// When updates run that wait for the global norm. The numbers are the same.
+enum class UpdateOrder : uint8_t {
+  kExact,        // after the norm is known
+  kSpeculative,  // states that come from files are updated as gradients arrive, and once more if
+                 // the norm then clips or a gradient is not finite; takes file space for two
+                 // versions
+};
+
 struct StepOptions {
   std::string trace_key = "train";  // steps with one key make the same sequence of leases
   int64_t micro_batches = 1;

@@ -10,6 +10,8 @@ bool WaitsForNorm(const OptimizerStep& step) {
   return step.max_gradient_norm > 0.0 || step.non_finite == OptimizerStep::NonFinite::kSkipStep;
 }
 
+float AssumedFactor(const OptimizerStep& step) { return static_cast<float>(1.0 / step.loss_scale); }
+
 StepDecision Decide(const OptimizerStep& step, std::span<const double> partials) {
   StepDecision decision{};
   decision.gradient_norm = std::sqrt(CombineSegments(partials)) / step.loss_scale;

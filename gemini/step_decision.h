@@ -19,6 +19,9 @@ struct StepDecision {
 // Whether updates must wait for all gradients (clipping, or skipping non-finite steps).
 bool WaitsForNorm(const OptimizerStep& step);
 
+// The gradient factor of a step that neither clips nor is skipped.
+float AssumedFactor(const OptimizerStep& step);
+
 // `partials`: sums of squares of the scaled gradients per 16384-element segment, group after group.
 // Clips as torch.nn.utils.clip_grad_norm_ does: min(1, max_norm / (norm + 1e-6)).
 StepDecision Decide(const OptimizerStep& step, std::span<const double> partials);

@@ -22,6 +22,7 @@ UpdateQueue::UpdateQueue(Options options)
       team_(options.team),
       tensors_(std::move(options.tensors)),
       update_tiers_(std::move(options.update_tiers)),
+      update_order_(options.order),
       on_updated_(std::move(options.on_updated)) {
   const ChunkLayout& layout = manager_.layout();
   chunks_.resize(static_cast<size_t>(layout.chunk_count()));
@@ -96,25 +97,24 @@ absl::Status UpdateQueue::SkipStep() {
   GANTRY_CHECK(current_->decided && current_->decision.skip);
   for (auto it = to_update_.begin(); it != to_update_.end();) {
     const ChunkId chunk(it->second);
-    ChunkGradient& gradient = at(chunk);
+    const StepContext& step = *at(chunk).step;
     const BlockIndex block = Index(StateKind::kGradient, chunk);
-    bool idle = gradient.step->decided && gradient.step->decision.skip;
-    for (const Tier tier : {Tier::kDevice, Tier::kHost}) {
-      const BlockCopy& copy = manager_.copy(block, tier);
-      idle = idle && (copy.phase == CopyPhase::kAbsent || copy.idle());
-    }
-    if (!idle) {
+    if (!step.decided || !step.decision.skip || !mover_.Idle(block)) {
       ++it;
       continue;
     }
     it = to_update_.erase(it);
     GANTRY_RETURN_IF_ERROR(mover_.Forget(block));
-    manager_.state(chunk).Transition(ChunkState::kHold, -1);
-    gradient.phase = GradientPhase::kNone;
-    gradient.step = nullptr;
-    --pending_;
+    EndGradient(chunk);
   }
   return absl::OkStatus();
+}
+
+void UpdateQueue::EndGradient(ChunkId chunk) {
+  manager_.state(chunk).Transition(ChunkState::kHold, -1);
+  at(chunk).phase = GradientPhase::kNone;
+  at(chunk).step = nullptr;
+  --pending_;
 }
 
 std::vector<BlockIndex> UpdateQueue::WrittenBlocks(ChunkId chunk) const {
@@ -147,35 +147,48 @@ std::vector<Want> UpdateQueue::Wants() const {
     const ChunkId chunk(c);
     wants.push_back({.block = Index(StateKind::kGradient, chunk), .tier = update_tier(chunk)});
   }
+  for (const auto& [order, c] : to_restore_) {
+    for (const BlockIndex block : RestoredBlocks(ChunkId(c))) {
+      const bool parameter = manager_.IdOf(block).kind == StateKind::kParameter;
+      wants.push_back({.block = block,
+                       .tier = update_tier(ChunkId(c)),
+                       .source = parameter ? Want::Source::kNothing : Want::Source::kContent});
+    }
+  }
   count = 0;
   for (const auto& [order, c] : to_update_) {
     if (count == kUpdateWindow) break;
-    const ChunkId chunk(c);
-    const ChunkGradient& gradient = at(chunk);
-    if (!gradient.step->decided || gradient.step->decision.skip) continue;
+    if (!MayUpdate(ChunkId(c))) continue;
     ++count;
-    const Tier tier = update_tier(chunk);
-    bool arrived = true;
-    const auto want = [&](BlockIndex block) {
-      wants.push_back({.block = block, .tier = tier});
-      arrived = arrived && manager_.copy(block, tier).phase == CopyPhase::kValid;
-    };
-    want(Index(StateKind::kGradient, chunk));
-    for (const BlockIndex block : WrittenBlocks(chunk)) want(block);
-    // The 16-bit parameter is overwritten whole: it needs room, not content. Its room is taken
-    // last, since until the update it holds undefined bytes.
-    if (arrived && manager_.layout().HasBlock({StateKind::kMaster, chunk})) {
-      wants.push_back({.block = Index(StateKind::kParameter, chunk),
-                       .tier = tier,
-                       .source = Want::Source::kNothing});
-    }
+    AddWants(ChunkId(c), wants);
   }
   return wants;
 }
 
+void UpdateQueue::AddWants(ChunkId chunk, std::vector<Want>& wants) const {
+  const Tier tier = update_tier(chunk);
+  bool arrived = true;
+  const auto want = [&](BlockIndex block) {
+    wants.push_back({.block = block, .tier = tier});
+    arrived = arrived && manager_.copy(block, tier).phase == CopyPhase::kValid;
+  };
+  want(Index(StateKind::kGradient, chunk));
+  for (const BlockIndex block : WrittenBlocks(chunk)) want(block);
+  // The 16-bit parameter is overwritten whole: it needs room, not content. Its room is taken
+  // last, since until the update it holds undefined bytes.
+  if (arrived && manager_.layout().HasBlock({StateKind::kMaster, chunk})) {
+    wants.push_back({.block = Index(StateKind::kParameter, chunk),
+                     .tier = tier,
+                     .source = Want::Source::kNothing});
+  }
+}
+
 bool UpdateQueue::OnlyUndecidedLeft() const {
-  if (running_ > 0 || !to_norm_.empty()) return false;
+  if (running_ > 0 || !to_norm_.empty() || !to_restore_.empty()) return false;
   for (const auto& [order, c] : to_update_) {
+    if (MayUpdate(ChunkId(c))) return false;
+  }
+  for (const auto& [order, c] : tentative_) {
     if (at(ChunkId(c)).step->decided) return false;
   }
   return true;
@@ -187,10 +200,12 @@ bool UpdateQueue::NormReady(ChunkId chunk) const {
 }
 
 bool UpdateQueue::UpdateReady(ChunkId chunk) const {
-  const StepContext& step = *at(chunk).step;
-  if (!step.decided || step.decision.skip) return false;
-  for (const BlockIndex block : UpdatedBlocks(chunk)) {
-    if (!mover_.Writable(block, update_tier(chunk))) return false;
+  return MayUpdate(chunk) && AllWritable(UpdatedBlocks(chunk), update_tier(chunk));
+}
+
+bool UpdateQueue::AllWritable(std::span<const BlockIndex> blocks, Tier tier) const {
+  for (const BlockIndex block : blocks) {
+    if (!mover_.Writable(block, tier)) return false;
   }
   return true;
 }
@@ -198,6 +213,9 @@ bool UpdateQueue::UpdateReady(ChunkId chunk) const {
 bool UpdateQueue::HasRunnableJob() const {
   for (const auto& [order, c] : to_norm_) {
     if (NormReady(ChunkId(c))) return true;
+  }
+  for (const auto& [order, c] : to_restore_) {
+    if (AllWritable(RestoredBlocks(ChunkId(c)), update_tier(ChunkId(c)))) return true;
   }
   for (const auto& [order, c] : to_update_) {
     if (UpdateReady(ChunkId(c))) return true;
@@ -210,35 +228,60 @@ absl::StatusOr<std::optional<UpdateQueue::Job>> UpdateQueue::TakeJob() {
     const ChunkId chunk(it->second);
     if (!NormReady(chunk)) continue;
     to_norm_.erase(it);
-    ChunkGradient& gradient = at(chunk);
-    gradient.phase = GradientPhase::kNorming;
+    at(chunk).phase = GradientPhase::kNorming;
     const BlockIndex block = Index(StateKind::kGradient, chunk);
     mover_.CancelEviction(block, update_tier(chunk));
     ++manager_.copy(block, update_tier(chunk)).pins;
     ++running_;
-    return Job{Job::Kind::kNorm, chunk, gradient.step};
+    return Job{.kind = Job::Kind::kNorm, .chunk = chunk, .step = at(chunk).step};
+  }
+  for (auto it = to_restore_.begin(); it != to_restore_.end(); ++it) {
+    const ChunkId chunk(it->second);
+    if (!AllWritable(RestoredBlocks(chunk), update_tier(chunk))) continue;
+    to_restore_.erase(it);
+    return BeginRestore(chunk);
   }
   for (auto it = to_update_.begin(); it != to_update_.end(); ++it) {
     const ChunkId chunk(it->second);
     if (!UpdateReady(chunk)) continue;
     to_update_.erase(it);
-    ChunkGradient& gradient = at(chunk);
-    gradient.phase = GradientPhase::kUpdating;
-    const Tier tier = update_tier(chunk);
-    for (const BlockIndex block : UpdatedBlocks(chunk)) {
-      GANTRY_RETURN_IF_ERROR(mover_.BeginWrite(block, tier));
-    }
-    ++running_;
-    return Job{Job::Kind::kUpdate, chunk, gradient.step};
+    return BeginUpdate(chunk);
   }
   return std::nullopt;
 }
 
+absl::StatusOr<UpdateQueue::Job> UpdateQueue::BeginUpdate(ChunkId chunk) {
+  ChunkGradient& gradient = at(chunk);
+  gradient.phase = GradientPhase::kUpdating;
+  const Tier tier = update_tier(chunk);
+  const bool tentative = !gradient.step->decided;
+  const std::vector<BlockIndex> states = WrittenBlocks(chunk);
+  for (const BlockIndex block : UpdatedBlocks(chunk)) {
+    const bool aside = tentative && std::find(states.begin(), states.end(), block) != states.end();
+    GANTRY_RETURN_IF_ERROR(aside ? mover_.BeginTentativeWrite(block, tier)
+                                 : mover_.BeginWrite(block, tier));
+  }
+  ++running_;
+  if (tentative) {
+    ++tentative_running_;
+    ++speculated_;
+  }
+  return Job{.kind = Job::Kind::kUpdate,
+             .chunk = chunk,
+             .tentative = tentative,
+             .gradient_factor = tentative ? AssumedFactor(gradient.step->hyper)
+                                          : gradient.step->decision.gradient_factor,
+             .step = gradient.step};
+}
+
 void UpdateQueue::RunJob(const Job& job) {
-  if (job.kind == Job::Kind::kNorm) {
-    RunNorm(job.chunk);
-  } else {
-    RunUpdate(job);
+  switch (job.kind) {
+    case Job::Kind::kNorm:
+      return RunNorm(job.chunk);
+    case Job::Kind::kUpdate:
+      return RunUpdate(job);
+    case Job::Kind::kRestore:
+      return RunRestore(job.chunk);
   }
 }
 
@@ -304,7 +347,7 @@ void UpdateQueue::UpdateSlice(const Job& job, const TensorSlice& slice) {
       work.parameter = Elements{address(StateKind::kParameter, begin),
                                 layout.dtype_of({StateKind::kParameter, job.chunk})};
     }
-    AdamW(work, hyper, job.step->decision.gradient_factor, team_);
+    AdamW(work, hyper, job.gradient_factor, team_);
     begin = stop;
   }
 }
@@ -321,12 +364,20 @@ absl::Status UpdateQueue::FinishJob(const Job& job) {
     to_update_.emplace(gradient.order, job.chunk.value());
     return absl::OkStatus();
   }
+  if (job.kind == Job::Kind::kRestore) {
+    for (const BlockIndex block : RestoredBlocks(job.chunk)) mover_.EndWrite(block, tier);
+    EndGradient(job.chunk);
+    return on_updated_(job.chunk, job.step->start_clock);
+  }
   for (const BlockIndex block : UpdatedBlocks(job.chunk)) mover_.EndWrite(block, tier);
+  if (job.tentative) {
+    gradient.phase = GradientPhase::kTentative;
+    --tentative_running_;
+    tentative_.emplace(gradient.order, job.chunk.value());
+    return on_updated_(job.chunk, job.step->start_clock);
+  }
   GANTRY_RETURN_IF_ERROR(mover_.Forget(gradient_block));
-  manager_.state(job.chunk).Transition(ChunkState::kHold, -1);
-  gradient.phase = GradientPhase::kNone;
-  gradient.step = nullptr;
-  --pending_;
+  EndGradient(job.chunk);
   return on_updated_(job.chunk, job.step->start_clock);
 }
 

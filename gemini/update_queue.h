@@ -3,6 +3,17 @@
 //
 //   kNone -> kAccumulating -> kComplete -> kNorming -> kNormed -> kUpdating -> kNone
 //
+// Where updates wait for the global norm, they may run before it is known, as if nothing clipped
+// and all gradients were finite (speculation). Such a chunk waits in kTentative for the decision,
+// with its gradient; the states it overwrote are set aside in the file tier, where they came from.
+// When the decision is what was assumed they are dropped; otherwise the chunk goes back to them and
+// to kNormed, so that the result is that of the exact order. A chunk whose states are in memory
+// only waits: its update needs no I/O, so there is little to hide.
+//
+//   kNormed -> kUpdating -> kTentative -> kNone, or -> kNormed, or (step skipped) -> kRestoring
+//
+// In kRestoring a 16-bit parameter is made anew from its master.
+//
 // Updates run on the chunk's update tier in the order in which the next forward pass needs the
 // parameters. They may run while the backward pass goes on (when nothing waits for the global
 // norm), and behind the next step's forward pass.
@@ -38,6 +49,8 @@ class UpdateQueue {
     kNorming,
     kNormed,
     kUpdating,
+    kTentative,
+    kRestoring,
   };
 
   struct Options {
@@ -46,6 +59,7 @@ class UpdateQueue {
     ThreadTeam* team;
     std::vector<RegistrationOptions> tensors;  // by TensorId
     std::vector<Tier> update_tiers;            // by chunk
+    UpdateOrder order = UpdateOrder::kExact;
     // Called under the mutex when a chunk's update is done (keys, residency).
     std::function<absl::Status(ChunkId, int64_t start_clock)> on_updated;
   };
@@ -60,9 +74,11 @@ class UpdateQueue {
   };
 
   struct Job {
-    enum class Kind { kNorm, kUpdate };
+    enum class Kind { kNorm, kUpdate, kRestore };
     Kind kind;
     ChunkId chunk;
+    bool tentative = false;  // an update before the decision
+    float gradient_factor = 1.0f;
     std::shared_ptr<StepContext> step;  // shared: a step's updates outlive the step
   };
 
@@ -89,6 +105,12 @@ class UpdateQueue {
   bool NormsComplete() const { return current_->chunks_normed == trainable_chunks_; }
   // Drops all gradients of the step (it was skipped). REQUIRES: decided.
   absl::Status SkipStep();
+  // Ends speculation as far as nothing is under way: keeps or takes back tentative updates.
+  // REQUIRES: decided.
+  absl::Status SettleTentative();
+  int64_t tentative() const { return tentative_running_ + std::ssize(tentative_); }
+  int64_t speculated() const { return speculated_; }  // tentative updates, since the beginning
+  int64_t taken_back() const { return taken_back_; }  // of these, undone
   // Whether any chunk of any step is still to be updated.
   bool idle() const { return pending_ == 0; }
   // Whether nothing can be done before the running step is decided.
@@ -120,6 +142,16 @@ class UpdateQueue {
   BlockIndex Index(StateKind kind, ChunkId chunk) const { return manager_.IndexOf({kind, chunk}); }
   std::vector<BlockIndex> WrittenBlocks(ChunkId chunk) const;
   std::vector<BlockIndex> UpdatedBlocks(ChunkId chunk) const;
+  bool MayUpdate(ChunkId chunk) const;
+  bool FiniteNorm(ChunkId chunk) const;
+  absl::Status SettleChunk(ChunkId chunk);
+  void EndGradient(ChunkId chunk);
+  absl::StatusOr<Job> BeginUpdate(ChunkId chunk);
+  absl::StatusOr<Job> BeginRestore(ChunkId chunk);
+  bool AllWritable(std::span<const BlockIndex> blocks, Tier tier) const;
+  std::vector<BlockIndex> RestoredBlocks(ChunkId chunk) const;
+  void RunRestore(ChunkId chunk);
+  void AddWants(ChunkId chunk, std::vector<Want>& wants) const;
   bool NormReady(ChunkId chunk) const;
   bool UpdateReady(ChunkId chunk) const;
   void RunNorm(ChunkId chunk);
@@ -131,6 +163,7 @@ class UpdateQueue {
   ThreadTeam* team_;
   std::vector<RegistrationOptions> tensors_;
   std::vector<Tier> update_tiers_;
+  UpdateOrder update_order_;
   std::function<absl::Status(ChunkId, int64_t)> on_updated_;
 
   std::vector<ChunkGradient> chunks_;
@@ -139,8 +172,13 @@ class UpdateQueue {
   int64_t pending_ = 0;
   int64_t running_ = 0;
   std::shared_ptr<StepContext> current_;
-  std::set<std::pair<int64_t, int64_t>> to_norm_;    // (order, chunk)
-  std::set<std::pair<int64_t, int64_t>> to_update_;  // (order, chunk); normed, maybe undecided
+  std::set<std::pair<int64_t, int64_t>> to_norm_;     // (order, chunk)
+  std::set<std::pair<int64_t, int64_t>> to_update_;   // (order, chunk); normed, maybe undecided
+  std::set<std::pair<int64_t, int64_t>> tentative_;   // (order, chunk); updated before the decision
+  std::set<std::pair<int64_t, int64_t>> to_restore_;  // (order, chunk)
+  int64_t tentative_running_ = 0;
+  int64_t speculated_ = 0;
+  int64_t taken_back_ = 0;
 };
 
 }  // namespace gantry
