@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <span>
 
 #include "base/hash.h"
@@ -136,6 +137,10 @@ absl::Status ToyModel::Contribute(const std::vector<TensorId>& tensors, std::str
     const Random random({.seed = 7, .stream = static_cast<uint64_t>(salt)});
     const double noise = random.Normal(static_cast<uint64_t>(leased.tensor.value()));
     AddGradient(leased, noise + x_, salt);
+    if (steps_ + 1 == options_.infinite_step) {
+      StoreElement(leased.gradient_dtype, leased.gradient, leased.elements / 2,
+                   std::numeric_limits<float>::infinity());
+    }
   }
   return absl::OkStatus();
 }

@@ -27,6 +27,7 @@ class ToyModel {
     int64_t activation_bytes = 50'000;
     DType dtype = DType::kBF16;
     int64_t micro_batches = 1;
+    int64_t infinite_step = 0;  // in this one (1-based) a gradient is infinite; 0: in none
   };
   // `store` outlives the model.
   ToyModel(ParameterStore* store, const Options& options);

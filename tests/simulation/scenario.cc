@@ -37,11 +37,15 @@ void DrawModel(Dice& dice, Scenario& scenario) {
       scenario.model.micro_batches > 1 || dice.OneIn(3) ? DType::kF32 : DType::kBF16;
   OptimizerStep& hyper = scenario.hyper;
   hyper.weight_decay = dice.OneIn(2) ? 0.01 : 0.0;
-  hyper.max_gradient_norm = dice.OneIn(2) ? 0.5 : 0.0;
+  // Off, always clipping, never clipping.
+  constexpr double kNorms[] = {0.0, 0.5, 0.5, 1e6};
+  hyper.max_gradient_norm = kNorms[dice.Below(std::size(kNorms))];
   if (dice.OneIn(3)) hyper.loss_scale = 8.0;
   // Without clipping, updates then run in the backward pass.
   if (dice.OneIn(2)) hyper.non_finite = OptimizerStep::NonFinite::kUpdateAnyway;
   scenario.steps = 2 + dice.Below(2);
+  const bool skips = hyper.non_finite == OptimizerStep::NonFinite::kSkipStep && dice.OneIn(4);
+  if (skips) scenario.model.infinite_step = 1 + dice.Below(scenario.steps);
   scenario.evaluates = dice.OneIn(4);
   scenario.checkpoint_after = 1;
 }
@@ -54,6 +58,7 @@ void DrawMachine(Dice& dice, Scenario& scenario) {
   scenario.fractions = {.offload_parameters = dice.Uniform(),
                         .offload_optimizer = dice.Uniform(),
                         .spill_optimizer = scenario.files ? dice.Uniform() : 0.0};
+  if (scenario.files && dice.OneIn(3)) scenario.update_order = UpdateOrder::kSpeculative;
   scenario.look_ahead = dice.Below(10);
   scenario.chunk_elements = kChunkGranularityElements * (1 + dice.Below(2));
   scenario.lane_bandwidth = int64_t{100'000'000} << dice.Below(8);
@@ -89,6 +94,8 @@ absl::StatusOr<Scenario> DrawScenario(uint64_t seed) {
   const int64_t slack = dice.OneIn(3) ? 0 : dice.OneIn(4) ? 60 : 12;
   scenario.device_slots += dice.Below(slack + 1);
   scenario.host_slots += dice.Below(slack + 1);
+  // Without files, states read back from the device have to stay on the host until that is mended.
+  if (!scenario.files) scenario.host_slots += 60;
   return scenario;
 }
 

@@ -32,6 +32,7 @@ struct Scenario {
   bool files = true;
   std::string policy;
   StaticFractions fractions;
+  UpdateOrder update_order = UpdateOrder::kExact;
   int64_t look_ahead = 0;
   int64_t chunk_elements = 0;
   int64_t lane_bandwidth = 0;  // bytes/s

@@ -64,7 +64,8 @@ class SimulatedMachine {
                            .static_fractions = scenario_.fractions,
                            .look_ahead = scenario_.look_ahead,
                            .chunk_elements = scenario_.chunk_elements,
-                           .gradient_dtype = scenario_.gradient_dtype});
+                           .gradient_dtype = scenario_.gradient_dtype,
+                           .update_order = scenario_.update_order});
   }
 
   const EventLoop& loop() const { return loop_; }

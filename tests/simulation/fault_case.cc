@@ -1,0 +1,204 @@
+#include "tests/simulation/fault_case.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <regex>
+
+#include "base/status_macros.h"
+#include "base/strings.h"
+
+namespace gantry {
+namespace {
+
+// Enough operations to last for any run.
+constexpr int64_t kForEver = int64_t{1} << 40;
+// Scenarios that a runner remembers.
+constexpr size_t kKnownMax = 64;
+
+}  // namespace
+
+std::string Format(const FaultCase& c) {
+  const Fault& f = c.fault;
+  return StrCat(c.scenario_seed, ":", c.order_seed, ":", static_cast<int>(f.point), ":", f.first,
+                ":", f.count, ":", static_cast<int>(f.effect), ":", f.error_number, ":", f.salt);
+}
+
+absl::StatusOr<FaultCase> ParseCase(std::string_view text) {
+  unsigned long long scenario = 0, order = 0, salt = 0;
+  long long first = 0, count = 0;
+  int point = 0, effect = 0, error = 0;
+  const std::string copy(text);
+  const int read = std::sscanf(copy.c_str(), "%llu:%llu:%d:%lld:%lld:%d:%d:%llu", &scenario, &order,
+                               &point, &first, &count, &effect, &error, &salt);
+  if (read != 8 || point < 0 || point >= kFaultPointCount || effect < 0 ||
+      effect >= kFaultEffectCount) {
+    return InvalidArgument("'", text, "' is no case: eight numbers with colons between them");
+  }
+  return FaultCase{.scenario_seed = scenario,
+                   .order_seed = order,
+                   .fault = {.point = static_cast<FaultPoint>(point),
+                             .first = first,
+                             .count = count,
+                             .effect = static_cast<FaultEffect>(effect),
+                             .error_number = error,
+                             .salt = salt}};
+}
+
+std::string_view Name(CaseOutcome outcome) {
+  static constexpr std::array<std::string_view, kCaseOutcomeCount> kNames = {
+      "right", "resumed after an error", "not reached", "wrong"};
+  return kNames[static_cast<size_t>(outcome)];
+}
+
+std::vector<Fault> FaultsAt(FaultPoint point) {
+  std::vector<Fault> faults;
+  const auto fails = [&](int error_number, int64_t count) {
+    faults.push_back({.point = point, .count = count, .error_number = error_number});
+  };
+  const auto suffers = [&](FaultEffect effect, uint64_t salt) {
+    faults.push_back({.point = point, .effect = effect, .salt = salt});
+  };
+  switch (point) {
+    case FaultPoint::kOpen:
+      fails(EMFILE, 1);
+      fails(ENOSPC, 1);
+      break;
+    case FaultPoint::kRead:
+      fails(EIO, 1);
+      fails(EAGAIN, 3);
+      fails(ENXIO, kForEver);
+      suffers(FaultEffect::kShort, 5);
+      break;
+    case FaultPoint::kWrite:
+      fails(EIO, 1);
+      fails(EINTR, 1);
+      fails(ENOSPC, kForEver);
+      suffers(FaultEffect::kShort, 5);
+      suffers(FaultEffect::kShort, 0);
+      break;
+    case FaultPoint::kAllocate:
+      fails(ENOSPC, 1);
+      fails(EOPNOTSUPP, 1);
+      break;
+    case FaultPoint::kSlab:
+    case FaultPoint::kAddresses:
+    case FaultPoint::kMap:
+    case FaultPoint::kUnmap:
+      fails(ENOMEM, 1);
+      fails(ENOMEM, kForEver);
+      break;
+    case FaultPoint::kCopyLane:
+      fails(ENODEV, 1);
+      break;
+    case FaultPoint::kCopy:
+      fails(EIO, 1);
+      fails(ENODEV, kForEver);
+      suffers(FaultEffect::kShort, 0);
+      suffers(FaultEffect::kSlow, 0);
+      break;
+    case FaultPoint::kBackend:
+      fails(EPERM, 1);
+      break;
+    case FaultPoint::kRequest:
+      fails(EIO, 1);
+      fails(ENODEV, kForEver);
+      suffers(FaultEffect::kSlow, 0);
+      break;
+    case FaultPoint::kSync:
+    case FaultPoint::kRename:
+    case FaultPoint::kMakeDirectory:
+    case FaultPoint::kUnlink:
+      fails(EIO, 1);
+      break;
+  }
+  return faults;
+}
+
+std::string ComplaintAbout(const absl::Status& status) {
+  static const std::regex kErrnoName("\\bE[A-Z0-9]{2,}\\b");
+  const std::string message(FromAbsl(status.message()));
+  switch (status.code()) {
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kPermissionDenied:
+      break;
+    case absl::StatusCode::kInternal:
+      if (!std::regex_search(message, kErrnoName)) return "kInternal without an errno's name";
+      break;
+    default:
+      return StrCat("a fault must not end in ", absl::StatusCodeToString(status.code()));
+  }
+  if (message.size() < 12) return "the message says too little";
+  if (message.find('\n') != std::string::npos) return "the message has several lines";
+  return "";
+}
+
+absl::StatusOr<const CaseRunner::Known*> CaseRunner::Find(uint64_t seed) {
+  const auto found = known_.find(seed);
+  if (found != known_.end()) return &found->second;
+  if (known_.size() >= kKnownMax) {
+    known_.clear();
+    counts_.clear();
+  }
+  GANTRY_ASSIGN_OR_RETURN(Scenario scenario, DrawScenario(seed));
+  GANTRY_ASSIGN_OR_RETURN(const Fingerprint expected, RunOracle(scenario));
+  return &known_.emplace(seed, Known{std::move(scenario), expected}).first->second;
+}
+
+absl::StatusOr<OperationCounts> CaseRunner::Count(uint64_t scenario_seed, uint64_t order_seed) {
+  GANTRY_ASSIGN_OR_RETURN(const Known* known, Find(scenario_seed));
+  const auto found = counts_.find({scenario_seed, order_seed});
+  if (found != counts_.end()) return found->second;
+  FaultPlan healthy({});
+  const RunResult result =
+      RunSimulated({.scenario = &known->scenario, .order_seed = order_seed, .faults = &healthy});
+  GANTRY_RETURN_IF_ERROR(result.status);
+  if (result.fingerprint != known->expected) {
+    return DataLoss("a healthy run computed something else: ", Describe(known->scenario),
+                    ", order ", order_seed);
+  }
+  OperationCounts counts{};
+  for (int point = 0; point < kFaultPointCount; ++point) {
+    counts[static_cast<size_t>(point)] = healthy.operations(static_cast<FaultPoint>(point));
+  }
+  counts_[{scenario_seed, order_seed}] = counts;
+  return counts;
+}
+
+CaseReport CaseRunner::Run(const FaultCase& fault_case) {
+  const auto known = Find(fault_case.scenario_seed);
+  if (!known.ok()) return {CaseOutcome::kWrong, StrCat("no scenario: ", known.status().ToString())};
+  FaultPlan plan({fault_case.fault});
+  const RunResult result = RunSimulated(
+      {.scenario = &(*known)->scenario, .order_seed = fault_case.order_seed, .faults = &plan});
+  if (!result.status.ok()) return Resume(fault_case, **known, result);
+  if (result.fingerprint != (*known)->expected) {
+    return {CaseOutcome::kWrong, "the run said nothing and computed something else"};
+  }
+  return {plan.struck() > 0 ? CaseOutcome::kRight : CaseOutcome::kNotReached, ""};
+}
+
+CaseReport CaseRunner::Resume(const FaultCase& fault_case, const Known& known,
+                              const RunResult& failed) {
+  const std::string error = failed.status.ToString();
+  const std::string complaint = ComplaintAbout(failed.status);
+  if (!complaint.empty()) return {CaseOutcome::kWrong, StrCat(complaint, ": ", error)};
+  FaultPlan healthy({});
+  const RunResult resumed =
+      RunSimulated({.scenario = &known.scenario,
+                    .order_seed = fault_case.order_seed + 1,
+                    .faults = &healthy,
+                    .resume = failed.checkpoint.steps == 0 ? nullptr : &failed.checkpoint});
+  if (!resumed.status.ok()) {
+    return {CaseOutcome::kWrong,
+            StrCat("after ", error, " the run did not resume: ", resumed.status.ToString())};
+  }
+  if (resumed.fingerprint != known.expected) {
+    return {CaseOutcome::kWrong, StrCat("resumed to something else after ", error)};
+  }
+  return {CaseOutcome::kResumed, error};
+}
+
+}  // namespace gantry
