@@ -10,7 +10,7 @@
 #include "base/strings.h"
 #include "gemini/engine_impl.h"
 #include "gemini/step_decision.h"
-#include "offload/hybrid_adam.h"
+#include "offload/optimizer.h"
 
 namespace gantry {
 namespace {
@@ -33,12 +33,13 @@ absl::Status EngineImpl::BeginStep(const StepOptions& options) {
   }
   if (options.optimizer.has_value()) {
     const OptimizerStep& hyper = *options.optimizer;
-    GANTRY_RETURN_IF_ERROR(ValidateAdamW({.learning_rate = hyper.learning_rate,
-                                          .beta1 = hyper.beta1,
-                                          .beta2 = hyper.beta2,
-                                          .epsilon = hyper.epsilon,
-                                          .weight_decay = hyper.weight_decay,
-                                          .step = hyper.step}));
+    GANTRY_RETURN_IF_ERROR(ValidateOptimizer({.kind = OptimizerKind::kAdamW,
+                                              .learning_rate = hyper.learning_rate,
+                                              .beta1 = hyper.beta1,
+                                              .beta2 = hyper.beta2,
+                                              .epsilon = hyper.epsilon,
+                                              .weight_decay = hyper.weight_decay,
+                                              .step = hyper.step}));
     if (!(hyper.loss_scale > 0.0) || !std::isfinite(hyper.loss_scale) ||
         !(hyper.max_gradient_norm >= 0.0) || !std::isfinite(hyper.max_gradient_norm)) {
       return InvalidArgument("loss_scale ", hyper.loss_scale,

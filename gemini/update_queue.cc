@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "offload/gradient_norm.h"
-#include "offload/hybrid_adam.h"
+#include "offload/optimizer.h"
 
 namespace gantry {
 namespace {
@@ -316,12 +316,13 @@ void UpdateQueue::UpdateSlice(const Job& job, const TensorSlice& slice) {
   const int64_t half = layout.chunk_elements() / 2;
   const RegistrationOptions& factors = tensors_[static_cast<size_t>(slice.tensor.value())];
   const OptimizerStep& step = job.step->hyper;
-  const AdamWHyper hyper{.learning_rate = step.learning_rate * factors.learning_rate_factor,
-                         .beta1 = step.beta1,
-                         .beta2 = step.beta2,
-                         .epsilon = step.epsilon,
-                         .weight_decay = step.weight_decay * factors.weight_decay_factor,
-                         .step = step.step};
+  const OptimizerHyper hyper{.kind = OptimizerKind::kAdamW,
+                             .learning_rate = step.learning_rate * factors.learning_rate_factor,
+                             .beta1 = step.beta1,
+                             .beta2 = step.beta2,
+                             .epsilon = step.epsilon,
+                             .weight_decay = step.weight_decay * factors.weight_decay_factor,
+                             .step = step.step};
   const bool own_master = !layout.HasBlock({StateKind::kMaster, job.chunk});
   const auto address = [&](StateKind kind, int64_t element) {
     const BlockId id{kind, job.chunk};
@@ -333,21 +334,21 @@ void UpdateQueue::UpdateSlice(const Job& job, const TensorSlice& slice) {
   const int64_t end = slice.chunk_begin + slice.elements;
   while (begin < end) {
     const int64_t stop = begin < half ? std::min(end, half) : end;
-    const auto count = static_cast<size_t>(stop - begin);
     const auto floats = [&](StateKind kind) {
-      return std::span(reinterpret_cast<float*>(address(kind, begin)), count);
+      return reinterpret_cast<float*>(address(kind, begin));
     };
-    AdamWSlice work{.master = floats(own_master ? StateKind::kParameter : StateKind::kMaster),
-                    .momentum = floats(StateKind::kMomentum),
-                    .variance = floats(StateKind::kVariance),
-                    .gradient = {address(StateKind::kGradient, begin),
-                                 layout.dtype_of({StateKind::kGradient, job.chunk})},
-                    .parameter = std::nullopt};
+    OptimizerSlice work{.count = stop - begin,
+                        .master = floats(own_master ? StateKind::kParameter : StateKind::kMaster),
+                        .momentum = floats(StateKind::kMomentum),
+                        .variance = floats(StateKind::kVariance),
+                        .gradient = {address(StateKind::kGradient, begin),
+                                     layout.dtype_of({StateKind::kGradient, job.chunk})},
+                        .parameter = std::nullopt};
     if (!own_master) {
       work.parameter = Elements{address(StateKind::kParameter, begin),
                                 layout.dtype_of({StateKind::kParameter, job.chunk})};
     }
-    AdamW(work, hyper, job.gradient_factor, team_);
+    gantry::UpdateSlice(work, hyper, job.gradient_factor, team_);
     begin = stop;
   }
 }

@@ -28,15 +28,13 @@
 #include "base/bytes.h"
 #include "base/file_calls.h"
 #include "base/files.h"
-#include "base/ids.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "nvme/extent_id.h"
 #include "nvme/io_backend.h"
 #include "nvme/run_directory.h"
 
 namespace gantry {
-
-GANTRY_DEFINE_ID(ExtentId, "extent#");  // index of an extent inside its file
 
 class BlockFile {
  public:

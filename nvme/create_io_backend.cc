@@ -101,9 +101,9 @@ absl::StatusOr<std::unique_ptr<IoBackend>> CreateIoBackend(const IoBackendOption
     }
     auto threads = CreateTried(CreateThreads, options, file.get());
     if (threads.ok()) {
-      options.logger->Warning(StrCat(why, ": file I/O uses ",
-                                     std::min(options.queue_depth, kThreadsMax),
-                                     " pread/pwrite threads instead"));
+      options.logger->WarnOnce(StrCat(why, ": file I/O uses ",
+                                      std::min(options.queue_depth, kThreadsMax),
+                                      " pread/pwrite threads instead"));
     }
     return threads;
   }

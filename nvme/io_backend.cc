@@ -19,6 +19,18 @@ std::string_view ToString(IoRequest::Kind kind) {
   GANTRY_CHECK(false) << "kind " << static_cast<int>(kind);
 }
 
+IoCounters& IoCounters::operator+=(const IoCounters& other) {
+  bytes_read += other.bytes_read;
+  bytes_written += other.bytes_written;
+  requests += other.requests;
+  failures += other.failures;
+  pieces += other.pieces;
+  resubmits += other.resubmits;
+  retries += other.retries;
+  system_calls += other.system_calls;
+  return *this;
+}
+
 void CheckRequest(const IoRequest& request) {
   GANTRY_CHECK_GE(request.fd, 0);
   GANTRY_CHECK(static_cast<int>(request.priority) < kIoPriorityCount)

@@ -81,6 +81,8 @@ struct IoCounters {
   int64_t resubmits = 0;      // short transfers taken up again at their remainder
   int64_t retries = 0;        // EAGAIN, EINTR or no progress
   int64_t system_calls = 0;   // that moved or awaited pieces: io_uring_enter, or pread and the like
+
+  IoCounters& operator+=(const IoCounters& other);
 };
 
 // What is particular to how a backend was set up, for reports.

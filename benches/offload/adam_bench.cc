@@ -15,22 +15,22 @@
 
 #include "base/dtype.h"
 #include "offload/elements_simd-inl.h"
-#include "offload/hybrid_adam.h"
+#include "offload/optimizer.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace gantry {
 namespace HWY_NAMESPACE {
 
 // Reads the slice's bf16 gradient and writes `parameter`. REQUIRES: end - begin a multiple of 16.
-void ReadModifyWrite(const AdamWSlice& slice, BFloat16* parameter, int64_t begin, int64_t end) {
+void ReadModifyWrite(const OptimizerSlice& slice, BFloat16* parameter, int64_t begin, int64_t end) {
   const hn::CappedTag<float, 16> d;
   const auto* gradient = static_cast<const BFloat16*>(slice.gradient.data);
   for (int64_t i = begin; i < end; i += static_cast<int64_t>(hn::Lanes(d))) {
     const auto g = LoadElements(d, gradient + i);
-    const auto p = hn::Add(hn::LoadU(d, slice.master.data() + i), g);
-    hn::StoreU(p, d, slice.master.data() + i);
-    hn::StoreU(hn::Add(hn::LoadU(d, slice.momentum.data() + i), g), d, slice.momentum.data() + i);
-    hn::StoreU(hn::Add(hn::LoadU(d, slice.variance.data() + i), g), d, slice.variance.data() + i);
+    const auto p = hn::Add(hn::LoadU(d, slice.master + i), g);
+    hn::StoreU(p, d, slice.master + i);
+    hn::StoreU(hn::Add(hn::LoadU(d, slice.momentum + i), g), d, slice.momentum + i);
+    hn::StoreU(hn::Add(hn::LoadU(d, slice.variance + i), g), d, slice.variance + i);
     StoreElements(d, p, parameter + i);
   }
 }
@@ -50,7 +50,6 @@ HWY_AFTER_NAMESPACE();
 #include <functional>
 #include <memory>
 #include <set>
-#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -76,12 +75,13 @@ HWY_EXPORT(ReadModifyWrite);
 constexpr int64_t kElements = int64_t{16} << 20;
 constexpr int64_t kBytesPerElement = 28;
 constexpr int64_t kTaskElements = int64_t{32} * 1024;
-constexpr AdamWHyper kHyper = {.learning_rate = 1e-4,
-                               .beta1 = 0.9,
-                               .beta2 = 0.999,
-                               .epsilon = 1e-8,
-                               .weight_decay = 0.01,
-                               .step = 10};
+constexpr OptimizerHyper kHyper = {.kind = OptimizerKind::kAdamW,
+                                   .learning_rate = 1e-4,
+                                   .beta1 = 0.9,
+                                   .beta2 = 0.999,
+                                   .epsilon = 1e-8,
+                                   .weight_decay = 0.01,
+                                   .step = 10};
 
 // Owns the arrays of one slice in one anonymous mapping.
 class Arrays {
@@ -101,7 +101,7 @@ class Arrays {
 
   // Sets every element, so that each run starts from the same touched memory.
   void Fill() {
-    const AdamWSlice slice = Slice();
+    const OptimizerSlice slice = Slice();
     const BFloat16 gradient(0.01f);
     auto* gradients = static_cast<BFloat16*>(Array(3));
     BFloat16* const parameters = Parameters();
@@ -114,8 +114,9 @@ class Arrays {
     }
   }
 
-  AdamWSlice Slice() {
-    return {.master = Floats(0),
+  OptimizerSlice Slice() {
+    return {.count = kElements,
+            .master = Floats(0),
             .momentum = Floats(1),
             .variance = Floats(2),
             .gradient = {.data = Array(3), .dtype = DType::kBF16},
@@ -130,9 +131,7 @@ class Arrays {
 
   explicit Arrays(std::byte* base) : base_(base) {}
   void* Array(int64_t index) { return base_ + index * (kSlotBytes + kStaggerBytes); }
-  std::span<float> Floats(int64_t index) {
-    return {static_cast<float*>(Array(index)), static_cast<size_t>(kElements)};
-  }
+  float* Floats(int64_t index) { return static_cast<float*>(Array(index)); }
 
   std::byte* base_;
 };
@@ -159,7 +158,7 @@ struct Meter {
 void BenchAdamW(benchmark::State& state, Arrays& arrays, ThreadTeam& team, int64_t target) {
   const ScopedDispatchTarget scope(target);
   arrays.Fill();
-  const AdamWSlice slice = arrays.Slice();
+  const OptimizerSlice slice = arrays.Slice();
   Meter adam;
   Meter bound;
   for (auto _ : state) {
@@ -168,7 +167,7 @@ void BenchAdamW(benchmark::State& state, Arrays& arrays, ThreadTeam& team, int64
         HWY_DYNAMIC_DISPATCH(ReadModifyWrite)(slice, arrays.Parameters(), begin, end);
       });
     });
-    const Nanoseconds taken = adam.Time([&] { AdamW(slice, kHyper, 1.0f, &team); });
+    const Nanoseconds taken = adam.Time([&] { UpdateSlice(slice, kHyper, 1.0f, &team); });
     state.SetIterationTime(static_cast<double>(taken) * 1e-9);
   }
   const int64_t bytes = state.iterations() * kElements * kBytesPerElement;

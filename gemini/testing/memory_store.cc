@@ -16,7 +16,7 @@
 #include "gemini/step_decision.h"
 #include "offload/elements.h"
 #include "offload/gradient_norm.h"
-#include "offload/hybrid_adam.h"
+#include "offload/optimizer.h"
 
 namespace gantry {
 namespace {
@@ -31,8 +31,9 @@ std::byte* DryAddress() {
   return reinterpret_cast<std::byte*>(kDryAddress);  // NOLINT(performance-no-int-to-ptr): it faults
 }
 
-AdamWHyper HyperOf(const OptimizerStep& step, const RegistrationOptions& tensor) {
-  return {.learning_rate = step.learning_rate * tensor.learning_rate_factor,
+OptimizerHyper HyperOf(const OptimizerStep& step, const RegistrationOptions& tensor) {
+  return {.kind = OptimizerKind::kAdamW,
+          .learning_rate = step.learning_rate * tensor.learning_rate_factor,
           .beta1 = step.beta1,
           .beta2 = step.beta2,
           .epsilon = step.epsilon,
@@ -53,7 +54,7 @@ absl::Status ValidateStep(const StepOptions& options) {
   if (!std::isfinite(step.loss_scale) || step.loss_scale <= 0) {
     return InvalidArgument("loss_scale must be finite and positive, not ", step.loss_scale);
   }
-  return ValidateAdamW(HyperOf(step, RegistrationOptions{}));
+  return ValidateOptimizer(HyperOf(step, RegistrationOptions{}));
 }
 
 float LoadElement(const std::byte* from, DType dtype) {
@@ -364,22 +365,20 @@ void MemoryStore::Update(const OptimizerStep& step, float gradient_factor) {
     if (tensor.spec.trainability == Trainability::kFrozen) continue;
     const TensorPlacement& place = layout().placement(TensorId(i));
     GroupStorage& group = groups_[static_cast<size_t>(place.group)];
-    const auto offset = static_cast<size_t>(place.offset);
-    const auto count = static_cast<size_t>(place.elements);
     std::byte* parameter = group.parameter.data() + place.offset * SizeOf(tensor.spec.dtype);
-    AdamWSlice slice{
-        .master = {},
-        .momentum = std::span(group.momentum).subspan(offset, count),
-        .variance = std::span(group.variance).subspan(offset, count),
+    OptimizerSlice slice{
+        .count = place.elements,
+        .momentum = group.momentum.data() + place.offset,
+        .variance = group.variance.data() + place.offset,
         .gradient = {.data = GradientOf(TensorId(i)), .dtype = GradientDType(tensor.spec.dtype)},
         .parameter = std::nullopt};
     if (tensor.spec.dtype == DType::kF32) {
-      slice.master = std::span(reinterpret_cast<float*>(parameter), count);
+      slice.master = reinterpret_cast<float*>(parameter);
     } else {
-      slice.master = std::span(group.master).subspan(offset, count);
+      slice.master = group.master.data() + place.offset;
       slice.parameter = Elements{.data = parameter, .dtype = tensor.spec.dtype};
     }
-    AdamW(slice, HyperOf(step, tensor.options), gradient_factor, options_.team);
+    UpdateSlice(slice, HyperOf(step, tensor.options), gradient_factor, options_.team);
   }
 }
 
