@@ -70,10 +70,14 @@ void AddFailure(Shared& shared, const std::string& text) {
   if (at < kFailuresMax) Put(shared.failure_texts[static_cast<size_t>(at)], text);
 }
 
+CaseRunner::Healthy HealthyOf(const FaultCase& fault_case) {
+  return {.subject = fault_case.subject,
+          .scenario_seed = fault_case.scenario_seed,
+          .order_seed = fault_case.order_seed};
+}
+
 std::string WhatItIs(const CaseRunner& runner, const FaultCase& fault_case) {
-  return StrCat("--replay=", Format(fault_case), " (", Describe(fault_case.fault), ", order ",
-                fault_case.order_seed, "; ", Describe(runner.scenario(fault_case.scenario_seed)),
-                ")");
+  return StrCat("--replay=", Format(fault_case), " (", runner.DescribeRun(fault_case), ")");
 }
 
 void RunOne(const CampaignOptions& options, CaseRunner& runner, Shared& shared,
@@ -86,7 +90,7 @@ void RunOne(const CampaignOptions& options, CaseRunner& runner, Shared& shared,
   std::string what = StrCat("case ", index);
   if (fault_case.ok()) {
     // So that the scenario is known.
-    const auto counts = runner.Count(fault_case->scenario_seed, fault_case->order_seed);
+    const auto counts = runner.Count(HealthyOf(*fault_case));
     if (counts.ok()) what = WhatItIs(runner, *fault_case);
     Put(worker.text, what);
     report = counts.ok() ? runner.Run(*fault_case)
@@ -177,17 +181,20 @@ CampaignResult RunCampaign(const CampaignOptions& options) {
   return result;
 }
 
-absl::StatusOr<std::vector<FaultCase>> AllCases(CaseRunner& runner, uint64_t scenario_seed,
+absl::StatusOr<std::vector<FaultCase>> AllCases(CaseRunner& runner, const CaseRunner::Healthy& run,
                                                 int64_t per_fault) {
   std::vector<FaultCase> cases;
-  GANTRY_ASSIGN_OR_RETURN(const OperationCounts counts, runner.Count(scenario_seed, 0));
+  GANTRY_ASSIGN_OR_RETURN(const OperationCounts counts, runner.Count(run));
   for (int point = 0; point < kFaultPointCount; ++point) {
     const int64_t operations = counts[static_cast<size_t>(point)];
     const int64_t tries = per_fault == 0 ? operations : std::min(operations, per_fault);
-    for (Fault fault : FaultsAt(static_cast<FaultPoint>(point))) {
+    for (Fault fault : FaultsAt(run.subject, static_cast<FaultPoint>(point))) {
       for (int64_t i = 0; i < tries; ++i) {
         fault.first = i * operations / tries;
-        cases.push_back({.scenario_seed = scenario_seed, .order_seed = 0, .fault = fault});
+        cases.push_back({.subject = run.subject,
+                         .scenario_seed = run.scenario_seed,
+                         .order_seed = run.order_seed,
+                         .fault = fault});
       }
     }
   }
@@ -196,17 +203,17 @@ absl::StatusOr<std::vector<FaultCase>> AllCases(CaseRunner& runner, uint64_t sce
 
 absl::StatusOr<FaultCase> RandomCase(CaseRunner& runner, uint64_t seed, int64_t index) {
   const Random random({.seed = seed, .stream = 1 + static_cast<uint64_t>(index)});
-  FaultCase fault_case{
-      .scenario_seed = seed * 1'000'000 + static_cast<uint64_t>(index / kCasesOfAScenario),
-      .order_seed = static_cast<uint64_t>(random.Below(4, 0)) * 2};
-  GANTRY_ASSIGN_OR_RETURN(const OperationCounts counts,
-                          runner.Count(fault_case.scenario_seed, fault_case.order_seed));
+  const int64_t scenario = index / kCasesOfAScenario;
+  FaultCase fault_case{.subject = scenario % 5 == 4 ? Subject::kStore : Subject::kEngine,
+                       .scenario_seed = seed * 1'000'000 + static_cast<uint64_t>(scenario),
+                       .order_seed = static_cast<uint64_t>(random.Below(4, 0)) * 2};
+  GANTRY_ASSIGN_OR_RETURN(const OperationCounts counts, runner.Count(HealthyOf(fault_case)));
   uint64_t draw = 1;
   FaultPoint point = FaultPoint::kMap;
   do {
     point = static_cast<FaultPoint>(random.Below(kFaultPointCount, draw++));
   } while (counts[static_cast<size_t>(point)] == 0);
-  const std::vector<Fault> faults = FaultsAt(point);
+  const std::vector<Fault> faults = FaultsAt(fault_case.subject, point);
   Fault& fault = fault_case.fault;
   fault = faults[static_cast<size_t>(random.Below(static_cast<int64_t>(faults.size()), draw++))];
   fault.first = random.Below(counts[static_cast<size_t>(point)], draw++);

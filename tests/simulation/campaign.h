@@ -36,12 +36,13 @@ struct CampaignResult {
 // Gives up early when too much fails.
 CampaignResult RunCampaign(const CampaignOptions& options);
 
-// All faults at every operation of a scenario's healthy run; at most `per_fault` evenly spread
+// All faults at every operation of a healthy run; at most `per_fault` evenly spread
 // operations for each fault (0: every one).
-absl::StatusOr<std::vector<FaultCase>> AllCases(CaseRunner& runner, uint64_t scenario_seed,
+absl::StatusOr<std::vector<FaultCase>> AllCases(CaseRunner& runner, const CaseRunner::Healthy& run,
                                                 int64_t per_fault);
 
-// Case `index` of an endless list that follows from `seed`; neighbours share a scenario.
+// Case `index` of an endless list that follows from `seed`; neighbours share a scenario. One in
+// five scenarios is the file tier by itself.
 absl::StatusOr<FaultCase> RandomCase(CaseRunner& runner, uint64_t seed, int64_t index);
 
 }  // namespace gantry

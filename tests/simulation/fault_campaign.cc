@@ -1,7 +1,7 @@
 // The fault campaign as a program: many random cases, or one again.
 //
 //   fault_campaign --cases=100000 --seed=7 --workers=2
-//   fault_campaign --replay=7:0:2:3:1:1:28:0
+//   fault_campaign --replay=0:7:0:2:3:1:1:28:0
 #include <unistd.h>
 
 #include <algorithm>
@@ -50,13 +50,14 @@ int Replay(const std::string& text) {
     return 2;
   }
   CaseRunner runner;
-  const auto counts = runner.Count(fault_case->scenario_seed, fault_case->order_seed);
+  const auto counts = runner.Count({.subject = fault_case->subject,
+                                    .scenario_seed = fault_case->scenario_seed,
+                                    .order_seed = fault_case->order_seed});
   if (!counts.ok()) {
     std::cerr << counts.status().ToString() << "\n";
     return 1;
   }
-  std::cout << Describe(runner.scenario(fault_case->scenario_seed)) << "\n"
-            << Describe(fault_case->fault) << std::endl;
+  std::cout << runner.DescribeRun(*fault_case) << std::endl;
   const CaseReport report = runner.Run(*fault_case);
   std::cout << Name(report.outcome) << ": " << report.message << "\n";
   return report.outcome == CaseOutcome::kWrong ? 1 : 0;

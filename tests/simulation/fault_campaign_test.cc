@@ -21,19 +21,23 @@ constexpr int kWorkers = 2;
 // Every fault at every operation: a device with copy lanes and files, and a static placement.
 constexpr uint64_t kWholeScenarios[] = {4, 24};
 constexpr uint64_t kScenarios = 16;  // at spread operations
+constexpr uint64_t kStoreRuns = 12;  // likewise
 constexpr int64_t kPerFault = 3;
 
 TEST(FaultCampaign, EveryFaultEndsInTheRightBitsOrInAnErrorAndTheRightBits) {
   CaseRunner runner;
   std::vector<FaultCase> cases;
-  const auto add = [&](uint64_t seed, int64_t per_fault) {
-    const auto more = AllCases(runner, seed, per_fault);
+  const auto add = [&](Subject subject, uint64_t seed, int64_t per_fault) {
+    const auto more = AllCases(runner, {subject, seed, 0}, per_fault);
     ASSERT_THAT(more, IsOk());
     cases.insert(cases.end(), more->begin(), more->end());
   };
-  for (const uint64_t seed : kWholeScenarios) add(seed, 0);
+  for (const uint64_t seed : kWholeScenarios) add(Subject::kEngine, seed, 0);
   const size_t whole = cases.size();
-  for (uint64_t seed = 100; seed < 100 + kScenarios; ++seed) add(seed, kPerFault);
+  for (uint64_t seed = 100; seed < 100 + kScenarios; ++seed) {
+    add(Subject::kEngine, seed, kPerFault);
+  }
+  for (uint64_t seed = 0; seed < kStoreRuns; ++seed) add(Subject::kStore, seed, kPerFault);
   const CampaignResult result =
       RunCampaign({.cases = static_cast<int64_t>(cases.size()),
                    .make = [&](CaseRunner&, int64_t index) -> absl::StatusOr<FaultCase> {
@@ -64,8 +68,9 @@ TEST(FaultCampaign, CasesReplay) {
   const auto read = ParseCase(Format(written));
   ASSERT_THAT(read, IsOk());
   EXPECT_EQ(Format(*read), Format(written));
-  EXPECT_EQ(Format(written), "7:3:2:11:2:2:28:9");
-  for (const char* bad : {"", "1:2:3", "1:0:99:0:1:1:5:0", "1:0:2:0:1:99:5:0"}) {
+  EXPECT_EQ(Format(written), "0:7:3:2:11:2:2:28:9");
+  for (const char* bad :
+       {"", "1:2:3", "0:1:0:99:0:1:1:5:0", "0:1:0:2:0:1:99:5:0", "2:1:0:2:0:1:1:5:0"}) {
     EXPECT_THAT(ParseCase(bad), StatusIs(absl::StatusCode::kInvalidArgument)) << bad;
   }
 }

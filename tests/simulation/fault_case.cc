@@ -6,35 +6,49 @@
 
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "tests/simulation/store_run.h"
 
 namespace gantry {
 namespace {
 
 // Enough operations to last for any run.
 constexpr int64_t kForEver = int64_t{1} << 40;
-// Scenarios that a runner remembers.
+// Scenarios and healthy runs that a runner remembers.
 constexpr size_t kKnownMax = 64;
+
+// Whether every byte read is compared with a checksum.
+bool LiesAreFound(Subject subject) { return subject == Subject::kStore; }
+
+OperationCounts CountsOf(const FaultPlan& plan) {
+  OperationCounts counts{};
+  for (int point = 0; point < kFaultPointCount; ++point) {
+    counts[static_cast<size_t>(point)] = plan.operations(static_cast<FaultPoint>(point));
+  }
+  return counts;
+}
 
 }  // namespace
 
 std::string Format(const FaultCase& c) {
   const Fault& f = c.fault;
-  return StrCat(c.scenario_seed, ":", c.order_seed, ":", static_cast<int>(f.point), ":", f.first,
-                ":", f.count, ":", static_cast<int>(f.effect), ":", f.error_number, ":", f.salt);
+  return StrCat(static_cast<int>(c.subject), ":", c.scenario_seed, ":", c.order_seed, ":",
+                static_cast<int>(f.point), ":", f.first, ":", f.count, ":",
+                static_cast<int>(f.effect), ":", f.error_number, ":", f.salt);
 }
 
 absl::StatusOr<FaultCase> ParseCase(std::string_view text) {
   unsigned long long scenario = 0, order = 0, salt = 0;
   long long first = 0, count = 0;
-  int point = 0, effect = 0, error = 0;
+  int subject = 0, point = 0, effect = 0, error = 0;
   const std::string copy(text);
-  const int read = std::sscanf(copy.c_str(), "%llu:%llu:%d:%lld:%lld:%d:%d:%llu", &scenario, &order,
-                               &point, &first, &count, &effect, &error, &salt);
-  if (read != 8 || point < 0 || point >= kFaultPointCount || effect < 0 ||
-      effect >= kFaultEffectCount) {
-    return InvalidArgument("'", text, "' is no case: eight numbers with colons between them");
+  const int read = std::sscanf(copy.c_str(), "%d:%llu:%llu:%d:%lld:%lld:%d:%d:%llu", &subject,
+                               &scenario, &order, &point, &first, &count, &effect, &error, &salt);
+  if (read != 9 || subject < 0 || subject > 1 || point < 0 || point >= kFaultPointCount ||
+      effect < 0 || effect >= kFaultEffectCount) {
+    return InvalidArgument("'", text, "' is no case: nine numbers with colons between them");
   }
-  return FaultCase{.scenario_seed = scenario,
+  return FaultCase{.subject = static_cast<Subject>(subject),
+                   .scenario_seed = scenario,
                    .order_seed = order,
                    .fault = {.point = static_cast<FaultPoint>(point),
                              .first = first,
@@ -50,7 +64,7 @@ std::string_view Name(CaseOutcome outcome) {
   return kNames[static_cast<size_t>(outcome)];
 }
 
-std::vector<Fault> FaultsAt(FaultPoint point) {
+std::vector<Fault> FaultsAt(Subject subject, FaultPoint point) {
   std::vector<Fault> faults;
   const auto fails = [&](int error_number, int64_t count) {
     faults.push_back({.point = point, .count = count, .error_number = error_number});
@@ -58,6 +72,16 @@ std::vector<Fault> FaultsAt(FaultPoint point) {
   const auto suffers = [&](FaultEffect effect, uint64_t salt) {
     faults.push_back({.point = point, .effect = effect, .salt = salt});
   };
+  if (LiesAreFound(subject) && point == FaultPoint::kRead) {
+    suffers(FaultEffect::kFlipBit, 12'345);
+    suffers(FaultEffect::kTruncate, 1);
+  }
+  if (LiesAreFound(subject) && point == FaultPoint::kWrite) {
+    suffers(FaultEffect::kFlipBit, 12'345);
+    suffers(FaultEffect::kLoseWrite, 0);
+    suffers(FaultEffect::kMisdirect, 0);
+    suffers(FaultEffect::kTruncate, 0);
+  }
   switch (point) {
     case FaultPoint::kOpen:
       fails(EMFILE, 1);
@@ -140,34 +164,68 @@ absl::StatusOr<const CaseRunner::Known*> CaseRunner::Find(uint64_t seed) {
   if (found != known_.end()) return &found->second;
   if (known_.size() >= kKnownMax) {
     known_.clear();
-    counts_.clear();
   }
   GANTRY_ASSIGN_OR_RETURN(Scenario scenario, DrawScenario(seed));
   GANTRY_ASSIGN_OR_RETURN(const Fingerprint expected, RunOracle(scenario));
   return &known_.emplace(seed, Known{std::move(scenario), expected}).first->second;
 }
 
-absl::StatusOr<OperationCounts> CaseRunner::Count(uint64_t scenario_seed, uint64_t order_seed) {
-  GANTRY_ASSIGN_OR_RETURN(const Known* known, Find(scenario_seed));
-  const auto found = counts_.find({scenario_seed, order_seed});
+absl::StatusOr<OperationCounts> CaseRunner::Count(const Healthy& run) {
+  const auto found = counts_.find(run);
   if (found != counts_.end()) return found->second;
+  if (counts_.size() >= kKnownMax) counts_.clear();
+  if (run.subject == Subject::kEngine) {
+    GANTRY_ASSIGN_OR_RETURN(counts_[run], CountEngine(run));
+    return counts_[run];
+  }
   FaultPlan healthy({});
-  const RunResult result =
-      RunSimulated({.scenario = &known->scenario, .order_seed = order_seed, .faults = &healthy});
+  const StoreRunResult result =
+      RunStore({.seed = run.scenario_seed, .order_seed = run.order_seed, .faults = &healthy});
+  GANTRY_RETURN_IF_ERROR(result.error);
+  if (!result.wrong.empty()) return DataLoss("a healthy run: ", result.wrong);
+  return counts_[run] = CountsOf(healthy);
+}
+
+absl::StatusOr<OperationCounts> CaseRunner::CountEngine(const Healthy& run) {
+  GANTRY_ASSIGN_OR_RETURN(const Known* known, Find(run.scenario_seed));
+  FaultPlan healthy({});
+  const RunResult result = RunSimulated(
+      {.scenario = &known->scenario, .order_seed = run.order_seed, .faults = &healthy});
   GANTRY_RETURN_IF_ERROR(result.status);
   if (result.fingerprint != known->expected) {
     return DataLoss("a healthy run computed something else: ", Describe(known->scenario),
-                    ", order ", order_seed);
+                    ", order ", run.order_seed);
   }
-  OperationCounts counts{};
-  for (int point = 0; point < kFaultPointCount; ++point) {
-    counts[static_cast<size_t>(point)] = healthy.operations(static_cast<FaultPoint>(point));
-  }
-  counts_[{scenario_seed, order_seed}] = counts;
-  return counts;
+  return CountsOf(healthy);
+}
+
+std::string CaseRunner::DescribeRun(const FaultCase& fault_case) const {
+  const std::string what = fault_case.subject == Subject::kEngine
+                               ? gantry::Describe(known_.at(fault_case.scenario_seed).scenario)
+                               : DescribeStoreRun(fault_case.scenario_seed);
+  return StrCat(what, "; order ", fault_case.order_seed, "; ", gantry::Describe(fault_case.fault));
 }
 
 CaseReport CaseRunner::Run(const FaultCase& fault_case) {
+  return fault_case.subject == Subject::kEngine ? RunEngine(fault_case) : RunStoreCase(fault_case);
+}
+
+CaseReport CaseRunner::RunStoreCase(const FaultCase& fault_case) {
+  FaultPlan plan({fault_case.fault});
+  const StoreRunResult result = RunStore(
+      {.seed = fault_case.scenario_seed, .order_seed = fault_case.order_seed, .faults = &plan});
+  if (!result.wrong.empty()) return {CaseOutcome::kWrong, result.wrong};
+  if (result.error.ok()) {
+    return {plan.struck() > 0 ? CaseOutcome::kRight : CaseOutcome::kNotReached, ""};
+  }
+  const std::string complaint = ComplaintAbout(result.error);
+  if (!complaint.empty()) {
+    return {CaseOutcome::kWrong, StrCat(complaint, ": ", result.error.ToString())};
+  }
+  return {CaseOutcome::kResumed, result.error.ToString()};
+}
+
+CaseReport CaseRunner::RunEngine(const FaultCase& fault_case) {
   const auto known = Find(fault_case.scenario_seed);
   if (!known.ok()) return {CaseOutcome::kWrong, StrCat("no scenario: ", known.status().ToString())};
   FaultPlan plan({fault_case.fault});

@@ -1,6 +1,5 @@
 #include "tests/simulation/simulated_run.h"
 
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,19 +16,13 @@
 #include "gemini/testing/memory_store.h"
 #include "gemini/testing/toy_model.h"
 #include "nvme/simulated_io.h"
+#include "tests/simulation/spill_folders.h"
 
 namespace gantry {
 namespace {
 
 constexpr StateKind kKinds[] = {StateKind::kParameter, StateKind::kMaster, StateKind::kMomentum,
                                 StateKind::kVariance};
-
-// The files are real ones, where possible in memory.
-std::string SpillDirectory() {
-  const std::string memory = "/dev/shm";
-  if (std::filesystem::is_directory(memory)) return memory;
-  return std::filesystem::temp_directory_path();
-}
 
 // What an engine stands on.
 class SimulatedMachine {
@@ -58,7 +51,7 @@ class SimulatedMachine {
                            .event_loop = &loop_,
                            .device_memory = Bytes(slot * scenario_.device_slots),
                            .host_memory = Bytes(slot * scenario_.host_slots),
-                           .spill_directory = scenario_.files ? SpillDirectory() : "",
+                           .spill_directory = scenario_.files ? folders_.paths()[0] : "",
                            .make_io = [this](const IoBackendOptions& io) { return MakeDrive(io); },
                            .policy = scenario_.policy,
                            .static_fractions = scenario_.fractions,
@@ -87,6 +80,7 @@ class SimulatedMachine {
   EventLoop loop_;
   FaultPlan* faults_;
   MemoryLogger logger_;
+  SpillFolders folders_{1};
   std::unique_ptr<ThreadTeam> team_;
   std::unique_ptr<Device> device_;
 };
