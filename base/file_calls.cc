@@ -27,7 +27,9 @@ int64_t PosixFileCalls::ReadAt(int fd, std::span<std::byte> buffer, int64_t offs
 }
 
 int64_t PosixFileCalls::WriteAt(int fd, std::span<const std::byte> buffer, int64_t offset) {
-  return OrErrno<int64_t>(pwrite(fd, buffer.data(), buffer.size(), offset));
+  const int64_t written = pwrite(fd, buffer.data(), buffer.size(), offset);
+  if (written >= 0 || errno != ESPIPE) return OrErrno(written);
+  return OrErrno<int64_t>(write(fd, buffer.data(), buffer.size()));
 }
 
 int PosixFileCalls::Sync(int fd, SyncKind kind) {

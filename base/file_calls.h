@@ -6,6 +6,7 @@
 #ifndef GANTRY_BASE_FILE_CALLS_H_
 #define GANTRY_BASE_FILE_CALLS_H_
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -22,7 +23,8 @@ class FileCalls {
 
   // openat(2) with O_CLOEXEC added: the descriptor, which the caller closes.
   virtual int Open(int directory, const std::string& path, int flags, int mode) = 0;
-  // pread(2) and pwrite(2): the bytes moved, maybe fewer than asked for.
+  // pread(2) and pwrite(2): the bytes moved, maybe fewer than asked for. Pipes and terminals have
+  // no offsets: they are written to where they are, as by write(2).
   virtual int64_t ReadAt(int fd, std::span<std::byte> buffer, int64_t offset) = 0;
   virtual int64_t WriteAt(int fd, std::span<const std::byte> buffer, int64_t offset) = 0;
   virtual int Sync(int fd, SyncKind kind) = 0;
@@ -48,6 +50,14 @@ class PosixFileCalls final : public FileCalls {
   int MakeDirectory(int directory, const std::string& path, int mode) override;
   int Unlink(int directory, const std::string& path, int flags) override;
 };
+
+// Repeats a call while signals interrupt it.
+template <typename Call>
+auto RetryInterrupted(Call call) {
+  auto result = call();
+  while (result == -EINTR) result = call();
+  return result;
+}
 
 }  // namespace gantry
 

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -55,6 +56,17 @@ TEST_F(FileCallsTest, WritesReadsSyncsRenamesAndUnlinks) {
   EXPECT_EQ(calls_.Unlink(folder.get(), "b", 0), 0);
   EXPECT_EQ(calls_.Unlink(folder.get(), "b", 0), -ENOENT);
   EXPECT_EQ(calls_.Unlink(AT_FDCWD, directory, AT_REMOVEDIR), 0);
+}
+
+TEST_F(FileCallsTest, WritesToPipes) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(pipe2(ends.data(), O_CLOEXEC), 0);
+  const FileDescriptor reader(ends[0]);
+  const FileDescriptor writer(ends[1]);
+  std::array<std::byte, 4> bytes{std::byte{7}};
+  EXPECT_EQ(calls_.WriteAt(writer.get(), bytes, 100), 4);
+  EXPECT_EQ(calls_.ReadAt(reader.get(), bytes, 0), -ESPIPE);
+  EXPECT_EQ(read(reader.get(), bytes.data(), bytes.size()), 4);
 }
 
 TEST_F(FileCallsTest, SaysErrno) {

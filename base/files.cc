@@ -19,24 +19,18 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/file_calls.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 
 namespace gantry {
 namespace {
-
-// Repeats a system call while signals interrupt it.
-template <typename Call>
-auto RetryInterrupted(Call call) {
-  auto result = call();
-  while (result < 0 && errno == EINTR) result = call();
-  return result;
-}
 
 absl::Status CheckPath(const std::string& path) {
   if (path.empty()) return InvalidArgument("empty file name");
@@ -78,114 +72,94 @@ absl::StatusOr<std::optional<struct stat>> StatLink(const std::string& path) {
   return ErrnoStatus(errno, StrCat("stat ", path));
 }
 
+bool IsDirectory(const std::string& path) {
+  struct stat info{};
+  return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
 // ---- Temporary files
 // -----------------------------------------------------------------------------
 
 // A file that is unlinked again unless Commit renamed it.
 class TemporaryFile {
  public:
-  static absl::StatusOr<std::unique_ptr<TemporaryFile>> Create(const std::string& directory);
-  TemporaryFile(std::string path, FileDescriptor file)
-      : path_(std::move(path)), file_(std::move(file)) {}
+  static absl::StatusOr<std::unique_ptr<TemporaryFile>> Create(FileCalls& files,
+                                                               const std::string& directory);
+  TemporaryFile(FileCalls& files, std::string path, FileDescriptor file)
+      : files_(files), path_(std::move(path)), file_(std::move(file)) {}
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
   ~TemporaryFile() {
-    if (!path_.empty()) unlink(path_.c_str());
+    if (!path_.empty()) files_.Unlink(AT_FDCWD, path_, 0);
   }
 
   absl::Status SetPermissions(mode_t mode) {
     if (fchmod(file_.get(), mode) == 0) return absl::OkStatus();
     return ErrnoStatus(errno, StrCat("chmod ", path_));
   }
-  absl::Status Write(std::span<const std::byte> content);
-  // Makes the content durable and gives the file its name.
-  absl::Status Commit(const std::string& name);
+  // Fills it, makes that durable, and gives it its name.
+  absl::Status Commit(std::span<const std::byte> content, const std::string& name);
 
  private:
+  FileCalls& files_;
   std::string path_;  // empty once renamed
   FileDescriptor file_;
 };
 
-absl::StatusOr<std::unique_ptr<TemporaryFile>> TemporaryFile::Create(const std::string& directory) {
+absl::StatusOr<std::unique_ptr<TemporaryFile>> TemporaryFile::Create(FileCalls& files,
+                                                                     const std::string& directory) {
   constexpr int kAttempts = 16;  // a clash of 64 random bits means that somebody is playing
   absl::Status last = absl::OkStatus();
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     uint64_t bits = 0;
-    if (RetryInterrupted([&] { return getrandom(&bits, sizeof(bits), 0); }) != sizeof(bits)) {
-      return ErrnoStatus(errno, "getrandom");
-    }
+    if (getrandom(&bits, sizeof(bits), 0) != sizeof(bits)) return ErrnoStatus(errno, "getrandom");
     std::array<char, 17> digits{};
     std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(bits));
     std::string path = StrCat(directory, "/.gantry-", digits.data(), ".tmp");
-    absl::StatusOr<FileDescriptor> file = OpenFile(path, O_WRONLY | O_CREAT | O_EXCL, 0666);
-    if (file.ok()) return std::make_unique<TemporaryFile>(std::move(path), *std::move(file));
+    absl::StatusOr<FileDescriptor> file = OpenFile(files, path, O_WRONLY | O_CREAT | O_EXCL, 0666);
+    if (file.ok()) {
+      return std::make_unique<TemporaryFile>(files, std::move(path), *std::move(file));
+    }
     last = std::move(file).status();
     if (!absl::IsAlreadyExists(last)) break;
   }
   return last;
 }
 
-absl::Status TemporaryFile::Write(std::span<const std::byte> content) {
-  while (!content.empty()) {
-    const ssize_t written =
-        RetryInterrupted([&] { return write(file_.get(), content.data(), content.size()); });
-    if (written < 0) return ErrnoStatus(errno, StrCat("write ", content.size(), " B to ", path_));
-    content = content.subspan(static_cast<size_t>(written));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status TemporaryFile::Commit(const std::string& name) {
-  if (RetryInterrupted([&] { return fsync(file_.get()); }) != 0) {
-    return ErrnoStatus(errno, StrCat("fsync ", path_));
-  }
+absl::Status TemporaryFile::Commit(std::span<const std::byte> content, const std::string& name) {
+  const OpenedFile file{file_.get(), path_};
+  GANTRY_RETURN_IF_ERROR(WriteAll(files_, file, 0, content));
+  GANTRY_RETURN_IF_ERROR(SyncFile(files_, file));
   if (absl::Status closed = file_.Close(); !closed.ok()) {
     return MakeStatus(closed.code(), path_, ": ", FromAbsl(closed.message()));
   }
-  if (rename(path_.c_str(), name.c_str()) != 0) {
-    return ErrnoStatus(errno, StrCat("rename ", path_, " to ", name));
+  if (const int error = files_.Rename(AT_FDCWD, path_, AT_FDCWD, name); error < 0) {
+    return ErrnoStatus(-error, StrCat("rename ", path_, " to ", name));
   }
   path_.clear();
   return absl::OkStatus();
 }
 
-absl::Status SyncDirectory(const std::string& path) {
-  GANTRY_ASSIGN_OR_RETURN(FileDescriptor directory, OpenFile(path, O_RDONLY | O_DIRECTORY, 0));
-  if (RetryInterrupted([&] { return fsync(directory.get()); }) == 0) return absl::OkStatus();
-  return ErrnoStatus(errno, StrCat("fsync directory ", path));
-}
-
 // ---- Trees
 // ---------------------------------------------------------------------------------------
 
-struct DirectoryCloser {
-  void operator()(DIR* directory) const { closedir(directory); }
-};
-
 // Removes what the open directory holds. Works on descriptors and never follows links, so nobody
 // who swaps a directory for a link meanwhile can lead it out of the tree.
-absl::Status RemoveEntries(FileDescriptor directory, const std::string& path) {
-  const std::unique_ptr<DIR, DirectoryCloser> stream(fdopendir(directory.get()));
-  if (stream == nullptr) return ErrnoStatus(errno, StrCat("read directory ", path));
-  const int fd = directory.Release();  // the stream owns it now
-  while (true) {
-    errno = 0;
-    const dirent* entry = readdir(stream.get());
-    if (entry == nullptr) break;
-    const std::string name = entry->d_name;
-    if (name == "." || name == "..") continue;
-    if (unlinkat(fd, name.c_str(), 0) == 0) continue;
-    const std::string child = StrCat(path, "/", name);
-    if (errno != EISDIR) return ErrnoStatus(errno, StrCat("unlink ", child));
-    const int child_fd = RetryInterrupted(
-        [&] { return openat(fd, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); });
-    if (child_fd < 0) return ErrnoStatus(errno, StrCat("open ", child));
-    GANTRY_RETURN_IF_ERROR(RemoveEntries(FileDescriptor(child_fd), child));
-    if (unlinkat(fd, name.c_str(), AT_REMOVEDIR) != 0) {
-      return ErrnoStatus(errno, StrCat("rmdir ", child));
-    }
+absl::Status RemoveEntries(FileCalls& files, OpenedFile directory) {
+  GANTRY_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListNames(files, directory));
+  for (const std::string& name : names) {
+    int error = files.Unlink(directory.fd, name, 0);
+    if (error == 0) continue;
+    const std::string path = StrCat(directory.path, "/", name);
+    if (error != -EISDIR) return ErrnoStatus(-error, StrCat("unlink ", path));
+    const int fd = RetryInterrupted(
+        [&] { return files.Open(directory.fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0); });
+    if (fd < 0) return ErrnoStatus(-fd, StrCat("open ", path));
+    const FileDescriptor child(fd);
+    GANTRY_RETURN_IF_ERROR(RemoveEntries(files, {fd, path}));
+    error = files.Unlink(directory.fd, name, AT_REMOVEDIR);
+    if (error < 0) return ErrnoStatus(-error, StrCat("rmdir ", path));
   }
-  if (errno != 0) return ErrnoStatus(errno, StrCat("read directory ", path));
   return absl::OkStatus();
 }
 
@@ -211,17 +185,79 @@ absl::Status FileDescriptor::Close() {
   return ErrnoStatus(errno, "close");
 }
 
-absl::StatusOr<FileDescriptor> OpenFile(const std::string& path, int flags, int mode) {
+absl::StatusOr<FileDescriptor> OpenFile(FileCalls& files, const std::string& path, int flags,
+                                        int mode) {
   GANTRY_RETURN_IF_ERROR(CheckPath(path));
-  const int fd = RetryInterrupted([&] { return open(path.c_str(), flags | O_CLOEXEC, mode); });
-  if (fd < 0) return ErrnoStatus(errno, StrCat("open ", path));
+  const int fd = RetryInterrupted([&] { return files.Open(AT_FDCWD, path, flags, mode); });
+  if (fd < 0) return ErrnoStatus(-fd, StrCat("open ", path));
   return FileDescriptor(fd);
 }
 
-absl::StatusOr<std::string> ReadFileToString(const std::string& path, Bytes bytes_max) {
+absl::Status ReadAll(FileCalls& files, OpenedFile file, int64_t offset,
+                     std::span<std::byte> bytes) {
+  while (!bytes.empty()) {
+    const int64_t got = RetryInterrupted([&] { return files.ReadAt(file.fd, bytes, offset); });
+    if (got < 0) {
+      return ErrnoStatus(static_cast<int>(-got), StrCat("read ", file.path, " at offset ", offset));
+    }
+    if (got == 0) return DataLoss(file.path, " ends at ", offset, ": it was cut short");
+    offset += got;
+    bytes = bytes.subspan(static_cast<size_t>(got));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteAll(FileCalls& files, OpenedFile file, int64_t offset,
+                      std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const int64_t written = RetryInterrupted([&] { return files.WriteAt(file.fd, bytes, offset); });
+    if (written < 0) {
+      return ErrnoStatus(static_cast<int>(-written), StrCat("write ", bytes.size(), " B to ",
+                                                            file.path, " at offset ", offset));
+    }
+    if (written == 0) return Internal(file.path, " takes no more bytes at offset ", offset);
+    offset += written;
+    bytes = bytes.subspan(static_cast<size_t>(written));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SyncFile(FileCalls& files, OpenedFile file) {
+  const int error =
+      RetryInterrupted([&] { return files.Sync(file.fd, FileCalls::SyncKind::kAll); });
+  return error == 0 ? absl::OkStatus() : ErrnoStatus(-error, StrCat("fsync ", file.path));
+}
+
+absl::Status SyncDirectory(FileCalls& files, const std::string& path) {
+  GANTRY_ASSIGN_OR_RETURN(const FileDescriptor directory,
+                          OpenFile(files, path, O_RDONLY | O_DIRECTORY, 0));
+  return SyncFile(files, {directory.get(), path});
+}
+
+absl::StatusOr<std::vector<std::string>> ListNames(FileCalls& files, OpenedFile directory) {
+  // A descriptor of its own: readdir moves the position and closedir closes.
+  const int fd =
+      RetryInterrupted([&] { return files.Open(directory.fd, ".", O_RDONLY | O_DIRECTORY, 0); });
+  if (fd < 0) return ErrnoStatus(-fd, StrCat("open directory ", directory.path));
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(fdopendir(fd), closedir);
+  GANTRY_CHECK(stream != nullptr) << "fdopendir: errno " << errno;
+  std::vector<std::string> names;
+  errno = 0;
+  while (const dirent* entry = readdir(stream.get())) {
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+    errno = 0;
+  }
+  if (errno != 0) return ErrnoStatus(errno, StrCat("read directory ", directory.path));
+  return names;
+}
+
+absl::StatusOr<std::string> ReadFileToString(FileCalls& files, const std::string& path,
+                                             Bytes bytes_max) {
   GANTRY_CHECK_GE(bytes_max.count(), 0);
   // Non-blocking, so that a FIFO is refused below rather than waited for.
-  GANTRY_ASSIGN_OR_RETURN(FileDescriptor file, OpenFile(path, O_RDONLY | O_NONBLOCK, 0));
+  GANTRY_ASSIGN_OR_RETURN(const FileDescriptor file,
+                          OpenFile(files, path, O_RDONLY | O_NONBLOCK, 0));
   struct stat info{};
   if (fstat(file.get(), &info) != 0) return ErrnoStatus(errno, StrCat("stat ", path));
   if (!S_ISREG(info.st_mode)) {
@@ -238,10 +274,12 @@ absl::StatusOr<std::string> ReadFileToString(const std::string& path, Bytes byte
     const auto held = static_cast<int64_t>(content.size());
     const int64_t wanted = std::max<int64_t>(info.st_size - held, 0) + kStep;
     content.resize(static_cast<size_t>(held + wanted));
-    const ssize_t got = RetryInterrupted(
-        [&] { return read(file.get(), content.data() + held, static_cast<size_t>(wanted)); });
-    content.resize(static_cast<size_t>(held + std::max<ssize_t>(got, 0)));
-    if (got < 0) return ErrnoStatus(errno, StrCat("read ", path, " at offset ", held));
+    const auto room = std::as_writable_bytes(std::span(content)).subspan(static_cast<size_t>(held));
+    const int64_t got = RetryInterrupted([&] { return files.ReadAt(file.get(), room, held); });
+    if (got < 0) {
+      return ErrnoStatus(static_cast<int>(-got), StrCat("read ", path, " at offset ", held));
+    }
+    content.resize(static_cast<size_t>(held + got));
     if (got == 0) return content;
     if (held + got > bytes_max.count()) {
       return ResourceExhausted(path, " holds more than the ", bytes_max.count(), " B allowed");
@@ -249,7 +287,8 @@ absl::StatusOr<std::string> ReadFileToString(const std::string& path, Bytes byte
   }
 }
 
-absl::Status WriteFileAtomically(const std::string& path, std::span<const std::byte> content) {
+absl::Status WriteFileAtomically(FileCalls& files, const std::string& path,
+                                 std::span<const std::byte> content) {
   GANTRY_RETURN_IF_ERROR(CheckPath(path));
   GANTRY_ASSIGN_OR_RETURN(const std::optional<struct stat> old, StatLink(path));
   const bool old_file = old.has_value() && S_ISREG(old->st_mode);
@@ -257,20 +296,31 @@ absl::Status WriteFileAtomically(const std::string& path, std::span<const std::b
     return InvalidArgument(path, " is ", KindName(old->st_mode), ", not a file to replace");
   }
   const std::string directory = ParentOf(path);
-  GANTRY_ASSIGN_OR_RETURN(const auto temporary, TemporaryFile::Create(directory));
+  GANTRY_ASSIGN_OR_RETURN(const auto temporary, TemporaryFile::Create(files, directory));
   if (old_file) GANTRY_RETURN_IF_ERROR(temporary->SetPermissions(old->st_mode & 07777));
-  GANTRY_RETURN_IF_ERROR(temporary->Write(content));
-  GANTRY_RETURN_IF_ERROR(temporary->Commit(path));
-  return SyncDirectory(directory);
+  GANTRY_RETURN_IF_ERROR(temporary->Commit(content, path));
+  return SyncDirectory(files, directory);
 }
 
-absl::Status MakeDirectory(const std::string& path, int mode) {
+absl::Status MakeDirectory(FileCalls& files, const std::string& path, int mode) {
   GANTRY_RETURN_IF_ERROR(CheckPath(path));
-  if (mkdir(path.c_str(), static_cast<mode_t>(mode)) == 0) return absl::OkStatus();
-  return ErrnoStatus(errno, StrCat("create directory ", path));
+  const int error = files.MakeDirectory(AT_FDCWD, path, mode);
+  return error == 0 ? absl::OkStatus() : ErrnoStatus(-error, StrCat("create directory ", path));
 }
 
-absl::Status RemoveTree(const std::string& path) {
+absl::Status MakeDirectories(FileCalls& files, const std::string& path) {
+  GANTRY_RETURN_IF_ERROR(CheckPath(path));
+  const std::string name = WithoutTrailingSlashes(path);
+  if (IsDirectory(name)) return absl::OkStatus();
+  absl::Status made = MakeDirectory(files, name, 0777);
+  if (absl::IsNotFound(made) && ParentOf(name) != name) {
+    GANTRY_RETURN_IF_ERROR(MakeDirectories(files, ParentOf(name)));
+    made = MakeDirectory(files, name, 0777);
+  }
+  return absl::IsAlreadyExists(made) && IsDirectory(name) ? absl::OkStatus() : made;
+}
+
+absl::Status RemoveTree(FileCalls& files, const std::string& path) {
   GANTRY_RETURN_IF_ERROR(CheckPath(path));
   const std::string root = WithoutTrailingSlashes(path);
   const std::string_view last = LastComponent(root);
@@ -283,11 +333,11 @@ absl::Status RemoveTree(const std::string& path) {
     return InvalidArgument("refusing to remove ", root, ": it is ", KindName(info->st_mode),
                            ", not a directory");
   }
-  GANTRY_ASSIGN_OR_RETURN(FileDescriptor directory,
-                          OpenFile(root, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0));
-  GANTRY_RETURN_IF_ERROR(RemoveEntries(std::move(directory), root));
-  if (rmdir(root.c_str()) == 0) return absl::OkStatus();
-  return ErrnoStatus(errno, StrCat("rmdir ", root));
+  GANTRY_ASSIGN_OR_RETURN(const FileDescriptor directory,
+                          OpenFile(files, root, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0));
+  GANTRY_RETURN_IF_ERROR(RemoveEntries(files, {directory.get(), root}));
+  const int error = files.Unlink(AT_FDCWD, root, AT_REMOVEDIR);
+  return error == 0 ? absl::OkStatus() : ErrnoStatus(-error, StrCat("rmdir ", root));
 }
 
 }  // namespace gantry

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/file_calls.h"
 #include "base/files.h"
 #include "base/mutex.h"
 #include "base/strings.h"
@@ -127,7 +128,7 @@ int64_t JsonTraceSink::dropped() const {
   return dropped_;
 }
 
-absl::Status JsonTraceSink::Write(const std::string& path) const {
+absl::Status JsonTraceSink::Write(FileCalls& files, const std::string& path) const {
   std::string out = R"({"displayTimeUnit":"ns","traceEvents":[)";
   {
     MutexLock lock(mutex_);
@@ -159,7 +160,7 @@ absl::Status JsonTraceSink::Write(const std::string& path) const {
     }
     out += StrCat("\n],\"otherData\":{\"dropped_events\":", dropped_, "}}\n");
   }
-  return WriteFileAtomically(path, std::as_bytes(std::span(out)));
+  return WriteFileAtomically(files, path, std::as_bytes(std::span(out)));
 }
 
 }  // namespace gantry

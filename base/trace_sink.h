@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "base/clock.h"
+#include "base/file_calls.h"
 #include "base/mutex.h"
 
 namespace gantry {
@@ -36,7 +37,7 @@ class JsonTraceSink final : public TraceSink {
 
   int64_t dropped() const;
   // Writes the file, whole or not at all. Errors: as WriteFileAtomically (base/files.h).
-  absl::Status Write(const std::string& path) const;
+  absl::Status Write(FileCalls& files, const std::string& path) const;
 
  private:
   enum class EventKind { kSlice, kCounter };

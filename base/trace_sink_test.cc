@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "base/bytes.h"
+#include "base/file_calls.h"
 #include "base/files.h"
 #include "base/testing/status_matchers.h"
 
@@ -30,8 +31,8 @@ class JsonTraceSinkTest : public ::testing::Test {
   ~JsonTraceSinkTest() override { unlink(path_.c_str()); }
 
   json WriteAndParse(const JsonTraceSink& sink) {
-    EXPECT_THAT(sink.Write(path_), IsOk());
-    const auto text = ReadFileToString(path_, 64_MiB);
+    EXPECT_THAT(sink.Write(files_, path_), IsOk());
+    const auto text = ReadFileToString(files_, path_, 64_MiB);
     EXPECT_THAT(text, IsOk());
     json parsed = json::parse(*text, nullptr, /*allow_exceptions=*/false);
     EXPECT_FALSE(parsed.is_discarded()) << *text;
@@ -47,6 +48,7 @@ class JsonTraceSinkTest : public ::testing::Test {
     return events;
   }
 
+  PosixFileCalls files_;
   const std::string path_ =
       ::testing::TempDir() + "/trace_sink_test_" + std::to_string(getpid()) + ".json";
 };
@@ -173,7 +175,7 @@ TEST_F(JsonTraceSinkTest, ThreadsMayShareASink) {
 
 TEST_F(JsonTraceSinkTest, WriteReportsAMissingDirectory) {
   const JsonTraceSink sink(1);
-  EXPECT_THAT(sink.Write(path_ + ".no_directory/trace.json"),
+  EXPECT_THAT(sink.Write(files_, path_ + ".no_directory/trace.json"),
               StatusIs(StatusCode::kNotFound, "no_directory"));
 }
 

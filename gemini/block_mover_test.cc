@@ -82,7 +82,7 @@ class BlockMoverTest : public ::testing::Test {
   }
 
   void MakeFile() {
-    auto run = RunDirectory::Create(::testing::TempDir());
+    auto run = RunDirectory::Create(&files_, ::testing::TempDir());
     ASSERT_THAT(run, IsOk());
     run_ = *std::move(run);
     auto file = BlockFile::Create({.directory = run_.get(),
@@ -171,6 +171,7 @@ class BlockMoverTest : public ::testing::Test {
   std::map<BlockIndex, int> version_;
   std::unique_ptr<ChunkLayout> layout_;
   std::unique_ptr<Device> device_;
+  PosixFileCalls files_;
   std::unique_ptr<RunDirectory> run_;
   std::unique_ptr<BlockFile> file_;
   std::unique_ptr<ChunkManager> manager_;

@@ -65,7 +65,11 @@ std::string_view Name(StallCause cause) {
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
   GANTRY_CHECK(options.device != nullptr && options.team != nullptr && options.clock != nullptr &&
-               options.logger != nullptr);
+               options.logger != nullptr && options.files != nullptr);
+  if (options.spill_directories.size() > 1) {
+    return InvalidArgument("the file tier is one file: name one spill directory, not ",
+                           options.spill_directories.size());
+  }
   if (options.look_ahead < 0) {
     return InvalidArgument("look_ahead is ", options.look_ahead, ", it must be 0 or more");
   }
@@ -166,7 +170,7 @@ BudgetInput EngineImpl::MakeBudgetInput() const {
   input.machine.slot_bytes = layout_->slot_bytes();
   input.machine.device_slots = options_.device_memory.count() / slot;
   input.machine.host_slots = unified ? 0 : options_.host_memory.count() / slot;
-  input.machine.has_file_tier = !options_.spill_directory.empty();
+  input.machine.has_file_tier = !options_.spill_directories.empty();
   input.machine.unified = unified;
   return input;
 }
@@ -184,7 +188,7 @@ absl::Status EngineImpl::ChooseLayout() {
          .gradient_dtype = options_.gradient_dtype,
          .device_budget = options_.device_memory,
          .host_budget = unified ? Bytes(0) : options_.host_memory,
-         .files = options_.spill_directory.empty() ? FileTier::kAbsent : FileTier::kPresent,
+         .files = options_.spill_directories.empty() ? FileTier::kAbsent : FileTier::kPresent,
          .activation_bytes = Bytes(sizes.activation_bytes_max),
          .largest_operator_elements = sizes.operator_elements_max});
     // Its needs are sums of maxima. After a dry run the exact needs decide, and name the operator.
@@ -263,7 +267,7 @@ absl::Status EngineImpl::CreateTiers() {
       if (facts.optimizer_slots > 0) file_slots += facts.optimizer_slots + facts.parameter_slots;
     }
   }
-  if (!options_.spill_directory.empty()) GANTRY_RETURN_IF_ERROR(CreateFileTier(file_slots));
+  if (!options_.spill_directories.empty()) GANTRY_RETURN_IF_ERROR(CreateFileTier(file_slots));
   GANTRY_ASSIGN_OR_RETURN(manager_, ChunkManager::Create({.device = options_.device,
                                                           .layout = &*layout_,
                                                           .device_slots = device_slots_,
@@ -365,7 +369,8 @@ void EngineImpl::DestroyTiers() {
 }
 
 absl::Status EngineImpl::CreateFileTier(int64_t slots) {
-  GANTRY_ASSIGN_OR_RETURN(run_directory_, RunDirectory::Create(options_.spill_directory));
+  GANTRY_ASSIGN_OR_RETURN(run_directory_,
+                          RunDirectory::Create(options_.files, options_.spill_directories[0]));
   GANTRY_ASSIGN_OR_RETURN(file_, BlockFile::Create({.directory = run_directory_.get(),
                                                     .name = "blocks",
                                                     .extent_bytes = layout_->slot_bytes(),

@@ -4,8 +4,8 @@
 // same to the bit.
 //
 //   GANTRY_ASSIGN_OR_RETURN(auto engine, Engine::Create({.device = device, .team = team,
-//       .clock = clock, .logger = logger, .device_memory = 8_GiB, .host_memory = 48_GiB,
-//       .spill_directory = "/nvme0/spill"}));
+//       .clock = clock, .logger = logger, .files = &files, .device_memory = 8_GiB,
+//       .host_memory = 48_GiB, .spill_directories = {"/nvme0/spill"}}));
 //   GANTRY_ASSIGN_OR_RETURN(TensorId w, engine->Register({.name = "w", .shape = {3 * c, c},
 //       .dtype = DType::kBF16}, {}));
 //   GANTRY_RETURN_IF_ERROR(engine->Seal());
@@ -27,11 +27,13 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/event_loop.h"
+#include "base/file_calls.h"
 #include "base/log.h"
 #include "base/parallel_for.h"
 #include "base/trace_sink.h"
@@ -51,14 +53,15 @@ struct EngineOptions {
   ThreadTeam* team;
   Clock* clock;
   Logger* logger;
+  FileCalls* files;
   TraceSink* trace_sink = nullptr;  // null: off
   // Null: the engine has threads. Otherwise it has none, and where it would wait it runs the loop,
   // on whose virtual time the device and the I/O backend must be. For deterministic simulation.
   EventLoop* event_loop = nullptr;
 
-  Bytes device_memory = Bytes(0);    // parameters, gradients and activations together
-  Bytes host_memory = Bytes(0);      // ignored on a unified device
-  std::string spill_directory = {};  // empty: no file tier
+  Bytes device_memory = Bytes(0);  // parameters, gradients and activations together
+  Bytes host_memory = Bytes(0);    // ignored on a unified device
+  std::vector<std::string> spill_directories = {};  // none: no file tier
   IoPreference io = IoPreference::kAuto;
   IoBackendFactory make_io = {};  // empty: CreateIoBackend
 

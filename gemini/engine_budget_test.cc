@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/file_calls.h"
 #include "base/log.h"
 #include "base/parallel_for.h"
 #include "base/status_macros.h"
@@ -53,9 +54,12 @@ class EngineBudgetTest : public ::testing::Test {
                            .team = teams_.back().get(),
                            .clock = &clock_,
                            .logger = &logger_,
+                           .files = &files_,
                            .device_memory = Bytes(budgets.device_bytes),
                            .host_memory = Bytes(budgets.host_bytes),
-                           .spill_directory = budgets.spill,
+                           .spill_directories = budgets.spill.empty()
+                                                    ? std::vector<std::string>()
+                                                    : std::vector<std::string>{budgets.spill},
                            .policy = budgets.policy,
                            .static_fractions = {},
                            .chunk_elements = budgets.chunk_elements});
@@ -80,6 +84,7 @@ class EngineBudgetTest : public ::testing::Test {
 
   MonotonicClock clock_;
   MemoryLogger logger_;
+  PosixFileCalls files_;
   std::vector<std::unique_ptr<ThreadTeam>> teams_;
   std::vector<std::unique_ptr<Device>> devices_;
 };
@@ -192,6 +197,21 @@ TEST_F(EngineBudgetTest, ASpillDirectoryThatIsMissingOrAFileIsNamed) {
   ASSERT_THAT(engine, IsOk());
   EXPECT_THAT(Train(engine->get()).status(),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr(missing)));
+}
+
+TEST_F(EngineBudgetTest, SeveralSpillDirectoriesAreRefused) {
+  const auto device = CreateHostDevice({.topology = DeviceTopology::kUnified, .clock = &clock_});
+  ASSERT_THAT(device, IsOk());
+  const auto team = ThreadTeam::Create({.threads = 1});
+  ASSERT_THAT(team, IsOk());
+  EXPECT_THAT(Engine::Create({.device = device->get(),
+                              .team = team->get(),
+                              .clock = &clock_,
+                              .logger = &logger_,
+                              .files = &files_,
+                              .device_memory = 1_MiB,
+                              .spill_directories = {::testing::TempDir(), ::testing::TempDir()}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("name one spill directory")));
 }
 
 TEST_F(EngineBudgetTest, ADriveWithoutTheSpaceFailsBeforeTrainingAndLeavesNothing) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/file_calls.h"
 #include "base/log.h"
 #include "base/parallel_for.h"
 #include "base/status_macros.h"
@@ -90,9 +91,10 @@ class EngineDeviceFaultTest : public ::testing::TestWithParam<DeviceTopology> {
                            .team = team_.get(),
                            .clock = &clock_,
                            .logger = &logger_,
+                           .files = &files_,
                            .device_memory = Bytes(16 * kSlot),
                            .host_memory = Bytes(14 * kSlot),
-                           .spill_directory = ::testing::TempDir(),
+                           .spill_directories = {::testing::TempDir()},
                            .make_io = std::move(make_io),
                            .static_fractions = {},
                            .chunk_elements = kChunkGranularityElements});
@@ -123,6 +125,7 @@ class EngineDeviceFaultTest : public ::testing::TestWithParam<DeviceTopology> {
 
   MonotonicClock clock_;
   MemoryLogger logger_;
+  PosixFileCalls files_;
   std::unique_ptr<ThreadTeam> team_;
   std::unique_ptr<Device> device_;
 };

@@ -51,9 +51,10 @@ class EngineFaultTest : public ::testing::Test {
                                             .team = team_.get(),
                                             .clock = &clock_,
                                             .logger = &logger_,
+                                            .files = &files_,
                                             .device_memory = Bytes(14 * kSlot),
                                             .host_memory = Bytes(14 * kSlot),
-                                            .spill_directory = spill_,
+                                            .spill_directories = {spill_},
                                             .make_io = std::move(make_io),
                                             .chunk_elements = kChunkGranularityElements}));
     ToyModel model(engine.get(), {.layers = 3});
@@ -105,6 +106,7 @@ class EngineFaultTest : public ::testing::Test {
   std::string spill_;
   MonotonicClock clock_;
   MemoryLogger logger_;
+  PosixFileCalls files_;
   std::unique_ptr<ThreadTeam> team_;
   std::unique_ptr<Device> device_;
 };
@@ -139,7 +141,7 @@ TEST_F(EngineFaultTest, ShortTransfersGiveTheRightAnswer) {
   auto expected = Train({});
   ASSERT_THAT(expected, IsOk());
   PosixFileCalls real;
-  FaultyFileCalls calls(&real);
+  FaultyTransferCalls calls(&real);
   for (int64_t call = 0; call < 3000; call += 3) calls.ShortenCall(call, 4096);
   calls.FailCalls({.first = 10, .count = 2, .error_number = EAGAIN});
   calls.FailCalls({.first = 100, .count = 1, .error_number = EINTR});

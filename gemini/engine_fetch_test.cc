@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/file_calls.h"
 #include "base/log.h"
 #include "base/parallel_for.h"
 #include "base/random.h"
@@ -87,9 +88,10 @@ class EngineFetchTest : public ::testing::TestWithParam<DeviceTopology> {
                                   .team = team_.get(),
                                   .clock = &clock_,
                                   .logger = &logger_,
+                                  .files = &files_,
                                   .device_memory = Bytes(2 * kChunk * device_slots),
                                   .host_memory = Bytes(2 * kChunk * 64),
-                                  .spill_directory = ::testing::TempDir(),
+                                  .spill_directories = {::testing::TempDir()},
                                   .policy = std::string(policy),
                                   .static_fractions = {},
                                   .look_ahead = model.look_ahead,
@@ -128,6 +130,7 @@ class EngineFetchTest : public ::testing::TestWithParam<DeviceTopology> {
 
   MonotonicClock clock_;
   MemoryLogger logger_;
+  PosixFileCalls files_;
   std::unique_ptr<ThreadTeam> team_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Engine> engine_;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/file_calls.h"
 #include "base/log.h"
 #include "base/parallel_for.h"
 #include "base/status_macros.h"
@@ -61,9 +62,12 @@ class EngineLeastBudgetTest : public ::testing::TestWithParam<Mix> {
                                      .team = team_.get(),
                                      .clock = &clock_,
                                      .logger = &logger_,
+                                     .files = &files_,
                                      .device_memory = device_memory,
                                      .host_memory = host_memory,
-                                     .spill_directory = mix.files ? ::testing::TempDir() : "",
+                                     .spill_directories =
+                                         mix.files ? std::vector<std::string>{::testing::TempDir()}
+                                                   : std::vector<std::string>(),
                                      .policy = mix.policy,
                                      .static_fractions = mix.fractions,
                                      .chunk_elements = kChunk,
@@ -91,6 +95,7 @@ class EngineLeastBudgetTest : public ::testing::TestWithParam<Mix> {
 
   MonotonicClock clock_;
   MemoryLogger logger_;
+  PosixFileCalls files_;
   std::unique_ptr<ThreadTeam> team_;
   std::unique_ptr<Device> device_;
 };

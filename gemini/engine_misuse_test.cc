@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/file_calls.h"
 #include "base/log.h"
 #include "base/parallel_for.h"
 #include "base/status_macros.h"
@@ -93,9 +94,10 @@ class EngineMisuseTest : public ::testing::Test {
                                   .team = team_.get(),
                                   .clock = &clock_,
                                   .logger = &logger_,
+                                  .files = &files_,
                                   .device_memory = Bytes(kSlot * budgets.device_slots),
                                   .host_memory = Bytes(kSlot * budgets.host_slots),
-                                  .spill_directory = ::testing::TempDir(),
+                                  .spill_directories = {::testing::TempDir()},
                                   .make_io = budgets.make_io,
                                   .static_fractions = {},
                                   .chunk_elements = kChunk});
@@ -111,6 +113,7 @@ class EngineMisuseTest : public ::testing::Test {
 
   MonotonicClock clock_;
   MemoryLogger logger_;
+  PosixFileCalls files_;
   std::unique_ptr<ThreadTeam> team_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Engine> engine_;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/file_calls.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/parallel_for.h"
@@ -240,6 +241,7 @@ TEST_P(EngineRandomTest, ObservesWhatTheMemoryStoreObserves) {
 
   MonotonicClock clock;
   MemoryLogger logger;
+  PosixFileCalls files;
   auto device =
       CreateHostDevice({.topology = unified ? DeviceTopology::kUnified : DeviceTopology::kDiscrete,
                         .clock = &clock});
@@ -249,9 +251,10 @@ TEST_P(EngineRandomTest, ObservesWhatTheMemoryStoreObserves) {
        .team = team->get(),
        .clock = &clock,
        .logger = &logger,
+       .files = &files,
        .device_memory = Bytes(slot * device_slots),
        .host_memory = Bytes(slot * host_slots),
-       .spill_directory = ::testing::TempDir(),
+       .spill_directories = {::testing::TempDir()},
        .policy = policies[dice.Below(3)],
        .static_fractions = {},
        .look_ahead = dice.Below(10),

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/file_calls.h"
 #include "base/log.h"
 #include "base/parallel_for.h"
 #include "base/status_macros.h"
@@ -84,6 +85,7 @@ absl::StatusOr<Outcome> Train(ParameterStore* store, const Scenario& s) {
 struct Machinery {
   MonotonicClock clock;
   MemoryLogger logger;
+  PosixFileCalls files;
   std::unique_ptr<ThreadTeam> team;
   std::unique_ptr<Device> device;
   std::unique_ptr<Engine> engine;
@@ -101,9 +103,11 @@ absl::StatusOr<std::unique_ptr<Machinery>> MakeEngine(const Scenario& s) {
                       .team = m->team.get(),
                       .clock = &m->clock,
                       .logger = &m->logger,
+                      .files = &m->files,
                       .device_memory = Bytes(slot * s.device_slots),
                       .host_memory = Bytes(slot * s.host_slots),
-                      .spill_directory = s.files ? ::testing::TempDir() : "",
+                      .spill_directories = s.files ? std::vector<std::string>{::testing::TempDir()}
+                                                   : std::vector<std::string>(),
                       .io = s.io,
                       .policy = s.policy,
                       .static_fractions = s.fractions,

@@ -41,7 +41,7 @@ class BlockFileTest : public testing::Test {
   // Makes the run's directory on first use, so that a child may mount something before.
   absl::StatusOr<std::unique_ptr<BlockFile>> Create(const Shape& shape) {
     if (run_ == nullptr) {
-      auto run = RunDirectory::Create(parent_.path());
+      auto run = RunDirectory::Create(&posix_, parent_.path());
       if (!run.ok()) return run.status();
       run_ = *std::move(run);
     }

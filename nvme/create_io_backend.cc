@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "base/check.h"
+#include "base/file_calls.h"
 #include "base/files.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
@@ -88,7 +89,8 @@ absl::StatusOr<std::unique_ptr<IoBackend>> CreateTried(
 
 absl::StatusOr<std::unique_ptr<IoBackend>> CreateIoBackend(const IoBackendOptions& options) {
   GANTRY_CHECK(options.sink != nullptr && options.logger != nullptr && options.files != nullptr);
-  GANTRY_ASSIGN_OR_RETURN(const FileDescriptor file, CreateScratchFile(options.directory));
+  GANTRY_ASSIGN_OR_RETURN(const FileDescriptor file,
+                          CreateScratchFile(*options.files, options.directory));
   if (options.preference != IoPreference::kThreads) {
     auto ring = CreateTried(CreateRing, options, file.get());
     if (ring.ok() || absl::IsInvalidArgument(ring.status())) return ring;

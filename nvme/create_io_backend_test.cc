@@ -32,7 +32,8 @@ class CreateIoBackendTest : public testing::Test {
                             .files = &posix_});
   }
   void ExpectWorks(IoBackend& backend) {
-    auto file = CreateScratchFile(directory_.path());
+    PosixFileCalls files;
+    auto file = CreateScratchFile(files, directory_.path());
     ASSERT_TRUE(file.ok());
     AlignedBlock written(3'000'000);
     written.Fill(8);

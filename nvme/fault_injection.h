@@ -68,9 +68,9 @@ class FaultyIoBackend final : public IoBackend, private IoSink {
 
 // Decorates system calls: chosen transfers (ReadAt, WriteAt and Sync, numbered from 0) return what
 // the test says. Thread-safe.
-class FaultyFileCalls final : public FileCalls {
+class FaultyTransferCalls final : public FileCalls {
  public:
-  explicit FaultyFileCalls(FileCalls* inner) : inner_(inner) {}
+  explicit FaultyTransferCalls(FileCalls* inner) : inner_(inner) {}
 
   // Call `index` moves at most `bytes` (0: nothing at all, and 0 is returned).
   void ShortenCall(int64_t index, int64_t bytes) GANTRY_EXCLUDES(mutex_);

@@ -21,7 +21,8 @@ using Kind = IoRequest::Kind;
 class FaultyIoBackendTest : public testing::Test {
  protected:
   FaultyIoBackendTest() {
-    auto file = CreateScratchFile(directory_.path());
+    PosixFileCalls files;
+    auto file = CreateScratchFile(files, directory_.path());
     EXPECT_TRUE(file.ok());
     file_ = *std::move(file);
     backend_ = std::make_unique<FaultyIoBackend>(

@@ -49,7 +49,8 @@ class IoBackendTest : public testing::TestWithParam<std::tuple<std::string, int>
     return threads.ok() ? *std::move(threads) : nullptr;
   }
   FileDescriptor NewFile() {
-    auto file = CreateScratchFile(directory_.path());
+    PosixFileCalls files;
+    auto file = CreateScratchFile(files, directory_.path());
     EXPECT_TRUE(file.ok()) << file.status().ToString();
     return *std::move(file);
   }
@@ -139,10 +140,11 @@ TEST_P(IoBackendTest, RandomRoundTrips) {
 
 TEST_P(IoBackendTest, DirectIo) {
   WaitingSink sink;
-  auto directory = OpenDirectory(directory_.path());
+  PosixFileCalls files;
+  auto directory = OpenDirectory(files, directory_.path());
   ASSERT_TRUE(directory.ok());
   auto file = CreateScratchFile(
-      {.directory_fd = directory->get(), .directory = directory_.path(), .name = "direct"},
+      files, {.directory_fd = directory->get(), .directory = directory_.path(), .name = "direct"},
       O_DIRECT);
   if (!file.ok()) GTEST_SKIP() << "no O_DIRECT here: " << file.status().ToString();
   std::unique_ptr<IoBackend> backend = Create(&sink);

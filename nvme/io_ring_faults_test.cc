@@ -13,6 +13,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "base/file_calls.h"
 #include "base/files.h"
 #include "base/mutex.h"
 #include "base/random.h"
@@ -103,7 +104,8 @@ class IoRingFaultsTest : public testing::Test {
     auto ring = IoRing::Create({.sink = &sink_, .queue_depth = 4});
     EXPECT_TRUE(ring.ok()) << ring.status().ToString();
     ring_ = *std::move(ring);
-    auto file = CreateScratchFile(directory_.path());
+    PosixFileCalls files;
+    auto file = CreateScratchFile(files, directory_.path());
     EXPECT_TRUE(file.ok());
     file_ = *std::move(file);
   }

@@ -27,7 +27,7 @@ class IoThreadsTest : public testing::Test {
     auto backend = IoThreads::Create({.sink = &sink_, .threads = 1, .files = &calls_});
     EXPECT_TRUE(backend.ok());
     backend_ = *std::move(backend);
-    auto file = CreateScratchFile(directory_.path());
+    auto file = CreateScratchFile(posix_, directory_.path());
     EXPECT_TRUE(file.ok());
     file_ = *std::move(file);
   }
@@ -43,7 +43,7 @@ class IoThreadsTest : public testing::Test {
   TemporaryDirectory directory_;
   FileDescriptor file_;
   PosixFileCalls posix_;
-  FaultyFileCalls calls_{&posix_};
+  FaultyTransferCalls calls_{&posix_};
   WaitingSink sink_;
   uint64_t tag_ = 0;
   std::unique_ptr<IoThreads> backend_;

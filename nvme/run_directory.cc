@@ -1,20 +1,28 @@
 #include "nvme/run_directory.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 
 #include "base/check.h"
+#include "base/file_calls.h"
 #include "base/files.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "nvme/describe.h"
+#include "nvme/run_owner.h"
 #include "nvme/scratch_file.h"
 
 namespace gantry {
@@ -50,26 +58,6 @@ absl::Status LockError(int error_number, const std::string& path) {
                   "; name a spill directory on a local drive");
 }
 
-// Names in the directory without "." and "..".
-absl::StatusOr<std::vector<std::string>> ListNames(int directory_fd, const std::string& path) {
-  // A descriptor of its own: readdir moves the position and closedir closes.
-  const int fd = openat(directory_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return DirectoryError(errno, path);
-  DIR* directory = fdopendir(fd);
-  GANTRY_CHECK(directory != nullptr) << DescribeErrno(errno);
-  std::vector<std::string> names;
-  errno = 0;
-  while (const dirent* entry = readdir(directory)) {
-    const std::string_view name = entry->d_name;
-    if (name != "." && name != "..") names.emplace_back(name);
-    errno = 0;
-  }
-  const int error_number = errno;
-  closedir(directory);
-  if (error_number != 0) return DirectoryError(error_number, path);
-  return names;
-}
-
 struct RunPath {
   int parent_fd;
   int directory_fd;
@@ -80,96 +68,172 @@ struct RunPath {
 // Removes the run's files, the lock last (as long as it is there the directory is known as a
 // run's), and the directory. Another process may be doing the same, so what is gone already is
 // fine.
-absl::Status RemoveRun(const RunPath& run) {
-  GANTRY_ASSIGN_OR_RETURN(std::vector<std::string> names, ListNames(run.directory_fd, run.path));
+absl::Status RemoveRun(FileCalls& files, const RunPath& run) {
+  GANTRY_ASSIGN_OR_RETURN(std::vector<std::string> names,
+                          ListNames(files, {run.directory_fd, run.path}));
   std::erase(names, kLockName);
   names.emplace_back(kLockName);
   for (const std::string& name : names) {
-    if (unlinkat(run.directory_fd, name.c_str(), 0) != 0 && errno != ENOENT) {
-      return ErrnoStatus(errno, StrCat("removing '", run.path, "/", name, "'"));
+    const int error = files.Unlink(run.directory_fd, name, 0);
+    if (error != 0 && error != -ENOENT) {
+      return ErrnoStatus(-error, StrCat("removing '", run.path, "/", name, "'"));
     }
   }
-  if (unlinkat(run.parent_fd, run.name.c_str(), AT_REMOVEDIR) != 0 && errno != ENOENT) {
-    return ErrnoStatus(errno, StrCat("removing '", run.path, "'"));
-  }
-  return absl::OkStatus();
+  const int error = files.Unlink(run.parent_fd, run.name, AT_REMOVEDIR);
+  if (error == 0 || error == -ENOENT) return absl::OkStatus();
+  return ErrnoStatus(-error, StrCat("removing '", run.path, "'"));
 }
 
-// Removes parent/name when its run is dead; whether it was.
-absl::StatusOr<bool> RemoveIfDead(RunPath run) {
-  const FileDescriptor directory(
-      openat(run.parent_fd, run.name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!directory.valid()) return false;  // gone, or no directory, or not ours
+// The start of a lock file, or an error that names it.
+absl::StatusOr<std::string> ReadLock(FileCalls& files, int fd, const std::string& path) {
+  std::array<char, 1024> text{};
+  const int64_t got = RetryInterrupted(
+      [&] { return files.ReadAt(fd, std::as_writable_bytes(std::span(text)), 0); });
+  if (got >= 0) return std::string(text.data(), static_cast<size_t>(got));
+  return ErrnoStatus(static_cast<int>(-got), StrCat("reading '", path, "/", kLockName, "'"));
+}
+
+// A run's directory that nobody lives in, as far as can be told here. Holds the lock.
+struct FoundRun {
+  StaleRun run;
+  FileDescriptor directory;
+  FileDescriptor lock;
+};
+
+// Looks at parent/name; nothing for what is no run's directory, another user's, or alive.
+absl::StatusOr<std::optional<FoundRun>> Examine(FileCalls& files, const RunPath& run,
+                                                const RunOwner& here) {
+  FoundRun found{.run = {.path = run.path, .kind = StaleRun::Kind::kDead, .owner = {}, .age = 0},
+                 .directory = {},
+                 .lock = {}};
+  found.directory =
+      FileDescriptor(files.Open(run.parent_fd, run.name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0));
   struct stat status{};
-  if (fstat(directory.get(), &status) != 0 || status.st_uid != geteuid()) return false;
-  const FileDescriptor lock(
-      openat(directory.get(), kLockName, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  if (lock.valid()) {
-    const int error_number = Flock(lock.get(), LOCK_EX | LOCK_NB);
-    if (error_number == EWOULDBLOCK) return false;  // alive
-    if (error_number != 0) return LockError(error_number, run.path);
-  } else if (errno != ENOENT) {
-    return ErrnoStatus(errno, StrCat("opening '", run.path, "/", kLockName, "'"));
+  if (!found.directory.valid() || fstat(found.directory.get(), &status) != 0 ||
+      status.st_uid != geteuid()) {
+    return std::nullopt;
   }
-  // No lock file: its run died on the way in or out, because the parent is locked against Create.
-  run.directory_fd = directory.get();
-  GANTRY_RETURN_IF_ERROR(RemoveRun(run));
-  return true;
+  int64_t started = status.st_mtime;
+  const int lock =
+      files.Open(found.directory.get(), kLockName, O_RDWR | O_NOFOLLOW | O_NONBLOCK, 0);
+  if (lock < 0 && lock != -ENOENT) {
+    return ErrnoStatus(-lock, StrCat("opening '", run.path, "/", kLockName, "'"));
+  }
+  found.lock = FileDescriptor(lock);
+  if (found.lock.valid()) {
+    GANTRY_ASSIGN_OR_RETURN(const std::string text, ReadLock(files, lock, run.path));
+    found.run.owner = RunOwner::Parse(text);
+    if (found.run.owner.has_value()) started = found.run.owner->started;
+    const bool ours =
+        text.empty() || (found.run.owner.has_value() && found.run.owner->OnSameMachineAs(here));
+    if (ours) {
+      const int error_number = Flock(lock, LOCK_EX | LOCK_NB);
+      if (error_number == EWOULDBLOCK) return std::nullopt;  // alive
+      if (error_number != 0) return LockError(error_number, run.path);
+    } else {
+      found.run.kind = StaleRun::Kind::kElsewhere;
+    }
+  }
+  // No lock file, or an empty one: its run died on the way in or out, because the parent is locked
+  // against Create.
+  found.run.age = std::max<int64_t>(here.started - started, 0);
+  return found;
+}
+
+enum class Treatment { kReport, kRemove };
+
+absl::StatusOr<std::vector<StaleRun>> VisitStale(FileCalls& files, const std::string& parent,
+                                                 Treatment treatment) {
+  GANTRY_ASSIGN_OR_RETURN(const FileDescriptor parent_fd, OpenDirectory(files, parent));
+  const int error_number = Flock(parent_fd.get(), LOCK_EX);
+  if (error_number != 0) return LockError(error_number, parent);
+  GANTRY_ASSIGN_OR_RETURN(std::vector<std::string> names,
+                          ListNames(files, {parent_fd.get(), parent}));
+  std::sort(names.begin(), names.end());
+  const RunOwner here = RunOwner::Current(files);
+  std::vector<StaleRun> runs;
+  absl::Status first_error;
+  for (const std::string& name : names) {
+    if (!IsRunName(name)) continue;
+    RunPath run{.parent_fd = parent_fd.get(),
+                .directory_fd = -1,
+                .name = name,
+                .path = StrCat(parent, "/", name)};
+    const absl::StatusOr<std::optional<FoundRun>> found = Examine(files, run, here);
+    absl::Status status = found.status();
+    if (status.ok() && !found->has_value()) continue;
+    if (status.ok() && (*found)->run.kind == StaleRun::Kind::kDead &&
+        treatment == Treatment::kRemove) {
+      run.directory_fd = (*found)->directory.get();
+      status = RemoveRun(files, run);
+    }
+    if (status.ok()) runs.push_back((*found)->run);
+    if (first_error.ok()) first_error = status;
+  }
+  GANTRY_RETURN_IF_ERROR(first_error);
+  return runs;
 }
 
 }  // namespace
 
-RunDirectory::RunDirectory(Parts parts)
-    : parent_fd_(std::move(parts.parent)),
+RunDirectory::RunDirectory(FileCalls* files, Parts parts)
+    : files_(files),
+      parent_fd_(std::move(parts.parent)),
       name_(std::move(parts.name)),
       path_(std::move(parts.path)),
       directory_fd_(std::move(parts.directory)),
       lock_fd_(std::move(parts.lock)),
       owner_(getpid()) {}
 
-absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Create(const std::string& parent) {
+absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Create(FileCalls* files,
+                                                                   const std::string& parent) {
   Parts parts;
-  GANTRY_ASSIGN_OR_RETURN(parts.parent, OpenDirectory(parent));
+  GANTRY_ASSIGN_OR_RETURN(parts.parent, OpenDirectory(*files, parent));
   // Held until the run's own lock is: CleanStale never sees a run without its lock.
-  GANTRY_ASSIGN_OR_RETURN(const FileDescriptor creating, OpenDirectory(parent));
+  GANTRY_ASSIGN_OR_RETURN(const FileDescriptor creating, OpenDirectory(*files, parent));
   const int error_number = Flock(creating.get(), LOCK_SH);
   if (error_number != 0) return LockError(error_number, parent);
-  GANTRY_RETURN_IF_ERROR(MakeDirectory(parent, parts));
-  const absl::Status locked = TakeLock(parent, parts);
-  std::unique_ptr<RunDirectory> run(new RunDirectory(std::move(parts)));
+  GANTRY_RETURN_IF_ERROR(MakeDirectory(*files, parent, parts));
+  const absl::Status locked = TakeLock(*files, parent, parts);
+  std::unique_ptr<RunDirectory> run(new RunDirectory(files, std::move(parts)));
   GANTRY_RETURN_IF_ERROR(locked);  // `run` removes the directory
   return run;
 }
 
-absl::Status RunDirectory::MakeDirectory(const std::string& parent, Parts& parts) {
+absl::Status RunDirectory::MakeDirectory(FileCalls& files, const std::string& parent,
+                                         Parts& parts) {
   for (int i = 0; i < kNameTries; ++i) {
-    parts.name = StrCat(kPrefix, getpid(), "-", RandomName());
+    parts.name = StrCat(NamePrefix(getpid()), RandomName());
     parts.path = StrCat(parent, "/", parts.name);
-    if (mkdirat(parts.parent.get(), parts.name.c_str(), 0700) == 0) break;
-    if (errno != EEXIST) return DirectoryError(errno, parent);
+    const int error = files.MakeDirectory(parts.parent.get(), parts.name, 0700);
+    if (error == 0) break;
+    if (error != -EEXIST) return DirectoryError(-error, parent);
     parts.name.clear();
   }
   if (parts.name.empty()) return Internal("no free name for a run in '", parent, "'");
-  parts.directory = FileDescriptor(openat(parts.parent.get(), parts.name.c_str(),
-                                          O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  const int fd = RetryInterrupted([&] {
+    return files.Open(parts.parent.get(), parts.name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+  });
+  parts.directory = FileDescriptor(fd);
   if (parts.directory.valid()) return absl::OkStatus();
-  const int error_number = errno;
-  unlinkat(parts.parent.get(), parts.name.c_str(), AT_REMOVEDIR);
-  return DirectoryError(error_number, parts.path);
+  files.Unlink(parts.parent.get(), parts.name, AT_REMOVEDIR);
+  return DirectoryError(-fd, parts.path);
 }
 
-absl::Status RunDirectory::TakeLock(const std::string& parent, Parts& parts) {
-  parts.lock = FileDescriptor(openat(parts.directory.get(), kLockName,
-                                     O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!parts.lock.valid()) return DirectoryError(errno, parent);
-  const int error_number = Flock(parts.lock.get(), LOCK_EX | LOCK_NB);
+absl::Status RunDirectory::TakeLock(FileCalls& files, const std::string& parent, Parts& parts) {
+  const int fd = RetryInterrupted([&] {
+    return files.Open(parts.directory.get(), kLockName, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW,
+                      0600);
+  });
+  if (fd < 0) return DirectoryError(-fd, parent);
+  parts.lock = FileDescriptor(fd);
+  const int error_number = Flock(fd, LOCK_EX | LOCK_NB);
   if (error_number != 0) return LockError(error_number, parts.path);
-  char host[256] = "?";
-  if (gethostname(host, sizeof(host) - 1) != 0) host[0] = '?';
-  const std::string text = StrCat(getpid(), " ", host, "\n");  // for whoever looks
-  const ssize_t written = write(parts.lock.get(), text.data(), text.size());
-  if (written < 0) return DirectoryError(errno, parent);
-  if (written != static_cast<ssize_t>(text.size())) return DirectoryError(ENOSPC, parent);
+  const std::string line = RunOwner::Current(files).ToLine();
+  const int64_t written =
+      RetryInterrupted([&] { return files.WriteAt(fd, std::as_bytes(std::span(line)), 0); });
+  if (written < 0) return DirectoryError(static_cast<int>(-written), parent);
+  if (written != std::ssize(line)) return DirectoryError(ENOSPC, parent);
   return absl::OkStatus();
 }
 
@@ -179,10 +243,10 @@ RunDirectory::~RunDirectory() {
 
 absl::Status RunDirectory::Remove() {
   if (removed_) return absl::OkStatus();
-  GANTRY_RETURN_IF_ERROR(RemoveRun({.parent_fd = parent_fd_.get(),
-                                    .directory_fd = directory_fd_.get(),
-                                    .name = name_,
-                                    .path = path_}));
+  GANTRY_RETURN_IF_ERROR(RemoveRun(*files_, {.parent_fd = parent_fd_.get(),
+                                             .directory_fd = directory_fd_.get(),
+                                             .name = name_,
+                                             .path = path_}));
   removed_ = true;
   return absl::OkStatus();
 }
@@ -190,27 +254,20 @@ absl::Status RunDirectory::Remove() {
 absl::StatusOr<FileDescriptor> RunDirectory::CreateFile(const std::string& name,
                                                         int open_flags) const {
   GANTRY_CHECK(name != kLockName);
-  return CreateScratchFile({.directory_fd = directory_fd_.get(), .directory = path_, .name = name},
-                           open_flags);
+  return CreateScratchFile(
+      *files_, {.directory_fd = directory_fd_.get(), .directory = path_, .name = name}, open_flags);
 }
 
-absl::StatusOr<std::vector<std::string>> RunDirectory::CleanStale(const std::string& parent) {
-  GANTRY_ASSIGN_OR_RETURN(const FileDescriptor parent_fd, OpenDirectory(parent));
-  const int error_number = Flock(parent_fd.get(), LOCK_EX);
-  if (error_number != 0) return LockError(error_number, parent);
-  GANTRY_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListNames(parent_fd.get(), parent));
-  std::vector<std::string> removed;
-  absl::Status first_error;
-  for (const std::string& name : names) {
-    if (!IsRunName(name)) continue;
-    const std::string path = StrCat(parent, "/", name);
-    const absl::StatusOr<bool> dead = RemoveIfDead(
-        {.parent_fd = parent_fd.get(), .directory_fd = -1, .name = name, .path = path});
-    if (dead.ok() && *dead) removed.push_back(path);
-    if (!dead.ok() && first_error.ok()) first_error = dead.status();
-  }
-  GANTRY_RETURN_IF_ERROR(first_error);
-  return removed;
+std::string RunDirectory::NamePrefix(pid_t pid) { return StrCat(kPrefix, pid, "-"); }
+
+absl::StatusOr<std::vector<StaleRun>> RunDirectory::FindStale(FileCalls& files,
+                                                              const std::string& parent) {
+  return VisitStale(files, parent, Treatment::kReport);
+}
+
+absl::StatusOr<std::vector<StaleRun>> RunDirectory::CleanStale(FileCalls& files,
+                                                               const std::string& parent) {
+  return VisitStale(files, parent, Treatment::kRemove);
 }
 
 }  // namespace gantry

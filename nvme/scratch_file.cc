@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/file_calls.h"
 #include "base/files.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
@@ -19,35 +20,39 @@
 
 namespace gantry {
 
-absl::StatusOr<FileDescriptor> CreateScratchFile(const ScratchFileName& file, int open_flags) {
+absl::StatusOr<FileDescriptor> CreateScratchFile(FileCalls& files, const ScratchFileName& file,
+                                                 int open_flags) {
   GANTRY_CHECK(!file.name.empty() && file.name.find('/') == std::string::npos) << file.name;
-  const int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | open_flags;
-  FileDescriptor fd(openat(file.directory_fd, file.name.c_str(), flags, 0600));
-  const int open_error = fd.valid() ? 0 : errno;
+  const int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | open_flags;
+  const int result =
+      RetryInterrupted([&] { return files.Open(file.directory_fd, file.name, flags, 0600); });
+  FileDescriptor fd(result);
   // A refused O_DIRECT leaves the new file behind on some file systems.
-  const bool may_exist = fd.valid() || open_error == EINVAL;
-  if (may_exist && unlinkat(file.directory_fd, file.name.c_str(), 0) != 0 && errno != ENOENT) {
-    return DirectoryError(errno, file.directory);
+  if (fd.valid() || result == -EINVAL) {
+    const int error = files.Unlink(file.directory_fd, file.name, 0);
+    if (error != 0 && error != -ENOENT) return DirectoryError(-error, file.directory);
   }
-  if (open_error == EINVAL && open_flags != 0) {
+  if (result == -EINVAL && open_flags != 0) {
     return InvalidArgument("'", file.directory, "' refuses files opened with flags ", open_flags);
   }
-  if (open_error != 0) return DirectoryError(open_error, file.directory);
+  if (!fd.valid()) return DirectoryError(-result, file.directory);
   return fd;
 }
 
-absl::StatusOr<FileDescriptor> CreateScratchFile(const std::string& directory) {
-  GANTRY_ASSIGN_OR_RETURN(const FileDescriptor parent, OpenDirectory(directory));
-  return CreateScratchFile({.directory_fd = parent.get(),
+absl::StatusOr<FileDescriptor> CreateScratchFile(FileCalls& files, const std::string& directory) {
+  GANTRY_ASSIGN_OR_RETURN(const FileDescriptor parent, OpenDirectory(files, directory));
+  return CreateScratchFile(files,
+                           {.directory_fd = parent.get(),
                             .directory = directory,
                             .name = StrCat("gantry-trial-", getpid(), "-", RandomName())},
                            0);
 }
 
-absl::StatusOr<FileDescriptor> OpenDirectory(const std::string& directory) {
-  FileDescriptor fd(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd.valid()) return DirectoryError(errno, directory);
-  return fd;
+absl::StatusOr<FileDescriptor> OpenDirectory(FileCalls& files, const std::string& directory) {
+  const int fd =
+      RetryInterrupted([&] { return files.Open(AT_FDCWD, directory, O_RDONLY | O_DIRECTORY, 0); });
+  if (fd < 0) return DirectoryError(-fd, directory);
+  return FileDescriptor(fd);
 }
 
 absl::Status DirectoryError(int error_number, const std::string& directory) {

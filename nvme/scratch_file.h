@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/file_calls.h"
 #include "base/files.h"
 
 namespace gantry {
@@ -20,13 +21,14 @@ struct ScratchFileName {
 // Creates `name` (0600, O_EXCL, O_NOFOLLOW, O_CLOEXEC, for reading and writing) with further open
 // flags (O_DIRECT or 0), and unlinks it.
 // Errors: as DirectoryError; kInvalidArgument when the file system refuses `open_flags`.
-absl::StatusOr<FileDescriptor> CreateScratchFile(const ScratchFileName& file, int open_flags);
+absl::StatusOr<FileDescriptor> CreateScratchFile(FileCalls& files, const ScratchFileName& file,
+                                                 int open_flags);
 
 // The same under a random name in `directory`.
-absl::StatusOr<FileDescriptor> CreateScratchFile(const std::string& directory);
+absl::StatusOr<FileDescriptor> CreateScratchFile(FileCalls& files, const std::string& directory);
 
 // Opens a directory for openat and flock. Errors: as DirectoryError.
-absl::StatusOr<FileDescriptor> OpenDirectory(const std::string& directory);
+absl::StatusOr<FileDescriptor> OpenDirectory(FileCalls& files, const std::string& directory);
 
 // The error for a directory in which something could not be made, which says what to do about it:
 // kNotFound (missing), kInvalidArgument (not a directory), kPermissionDenied (read-only or not

@@ -98,7 +98,7 @@ class TransferEngineTest : public ::testing::Test {
     ASSERT_THAT(slab, IsOk());
     slab_ = *std::move(slab);
     if (run_ == nullptr) {
-      auto run = RunDirectory::Create(::testing::TempDir());
+      auto run = RunDirectory::Create(&files_, ::testing::TempDir());
       ASSERT_THAT(run, IsOk());
       run_ = *std::move(run);
       auto file = BlockFile::Create({.directory = run_.get(),
@@ -161,6 +161,7 @@ class TransferEngineTest : public ::testing::Test {
   PosixFileCalls posix_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Slab> slab_;
+  PosixFileCalls files_;
   std::unique_ptr<RunDirectory> run_;
   std::unique_ptr<BlockFile> file_;
   std::unique_ptr<TransferEngine> engine_;

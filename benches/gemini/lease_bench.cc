@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/file_calls.h"
 #include "base/log.h"
 #include "base/parallel_for.h"
 #include "base/strings.h"
@@ -23,6 +24,7 @@ constexpr int64_t kElements = 100'000;
 struct ResidentEngine {
   MonotonicClock clock;
   StderrLogger logger{LogLevel::kWarning};
+  PosixFileCalls files;
   std::unique_ptr<ThreadTeam> team;
   std::unique_ptr<Device> device;
   std::unique_ptr<Engine> engine;
@@ -47,6 +49,7 @@ std::unique_ptr<ResidentEngine> MakeResident() {
                                 .team = r->team.get(),
                                 .clock = &r->clock,
                                 .logger = &r->logger,
+                                .files = &r->files,
                                 .device_memory = 512_MiB,
                                 .policy = "device",
                                 .chunk_elements = 1 << 20});

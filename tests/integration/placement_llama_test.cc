@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/file_calls.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/parallel_for.h"
@@ -62,6 +63,7 @@ struct Outcome {
 struct LlamaRun {
   MonotonicClock clock;
   MemoryLogger logger;
+  PosixFileCalls files;
   std::unique_ptr<ThreadTeam> team;
   std::unique_ptr<MatMul> matmul;
   std::unique_ptr<Device> device;
@@ -73,18 +75,20 @@ struct LlamaRun {
     GANTRY_ASSIGN_OR_RETURN(matmul, MatMul::Create({}));
     GANTRY_ASSIGN_OR_RETURN(device, CreateHostDevice({.topology = c.topology, .clock = &clock}));
     GANTRY_ASSIGN_OR_RETURN(
-        engine,
-        Engine::Create({.device = device.get(),
-                        .team = team.get(),
-                        .clock = &clock,
-                        .logger = &logger,
-                        .device_memory = Bytes(c.device_bytes),
-                        .host_memory = Bytes(c.host_bytes),
-                        .spill_directory = c.files ? ::testing::TempDir() : "",
-                        .policy = c.policy,
-                        .look_ahead = c.look_ahead,
-                        .chunk_elements = c.chunk_elements,
-                        .gradient_dtype = c.accumulation > 1 ? DType::kF32 : DType::kBF16}));
+        engine, Engine::Create(
+                    {.device = device.get(),
+                     .team = team.get(),
+                     .clock = &clock,
+                     .logger = &logger,
+                     .files = &files,
+                     .device_memory = Bytes(c.device_bytes),
+                     .host_memory = Bytes(c.host_bytes),
+                     .spill_directories = c.files ? std::vector<std::string>{::testing::TempDir()}
+                                                  : std::vector<std::string>(),
+                     .policy = c.policy,
+                     .look_ahead = c.look_ahead,
+                     .chunk_elements = c.chunk_elements,
+                     .gradient_dtype = c.accumulation > 1 ? DType::kF32 : DType::kBF16}));
     const ExecutionContext context{.store = engine.get(),
                                    .kernels = {.team = team.get(), .matmul = matmul.get()},
                                    .compute_dtype = c.dtype};

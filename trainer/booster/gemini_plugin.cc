@@ -1,5 +1,7 @@
 #include "trainer/booster/gemini_plugin.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,14 +20,24 @@
 namespace gantry {
 namespace {
 
-// Says so when an earlier run had crashed. Errors: those of a spill directory that cannot be used.
-absl::Status CleanSpillDirectory(const GeminiPlugin::Options& options) {
-  const std::string& directory = options.memory->spill_dir;
-  if (directory.empty()) return absl::OkStatus();
-  GANTRY_ASSIGN_OR_RETURN(const std::vector<std::string> removed,
-                          RunDirectory::CleanStale(directory));
-  for (const std::string& path : removed) {
-    options.logger->Info(StrCat("removed ", path, ", which a run that is gone had left"));
+// Names the folders where dead runs left their directories, and what removes them. Errors: those of
+// a spill directory that cannot be used.
+absl::Status TellOfDeadRuns(const GeminiPlugin::Options& options) {
+  int64_t dead = 0;
+  std::string folders;
+  for (const std::string& folder : options.memory->spill_dirs) {
+    GANTRY_ASSIGN_OR_RETURN(const std::vector<StaleRun> runs,
+                            RunDirectory::FindStale(*options.files, folder));
+    const int64_t here = std::count_if(runs.begin(), runs.end(), [](const StaleRun& run) {
+      return run.kind == StaleRun::Kind::kDead;
+    });
+    dead += here;
+    if (here > 0) folders += StrCat(" ", folder);
+  }
+  if (dead > 0) {
+    options.logger->Info(StrCat("runs that died left ", dead,
+                                dead == 1 ? " directory" : " directories", " behind: `gantry clean",
+                                folders, "` removes ", dead == 1 ? "it" : "them"));
   }
   return absl::OkStatus();
 }
@@ -33,7 +45,7 @@ absl::Status CleanSpillDirectory(const GeminiPlugin::Options& options) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GeminiPlugin>> GeminiPlugin::Create(const Options& options) {
-  GANTRY_RETURN_IF_ERROR(CleanSpillDirectory(options));
+  GANTRY_RETURN_IF_ERROR(TellOfDeadRuns(options));
   auto plugin = std::unique_ptr<GeminiPlugin>(new GeminiPlugin());
   const MemoryConfig& memory = *options.memory;
   plugin->compute_dtype_ = options.compute_dtype;
@@ -50,10 +62,11 @@ absl::StatusOr<std::unique_ptr<GeminiPlugin>> GeminiPlugin::Create(const Options
                                           .team = plugin->team_.get(),
                                           .clock = options.clock,
                                           .logger = options.logger,
+                                          .files = options.files,
                                           .trace_sink = options.trace_sink,
                                           .device_memory = memory.device_memory,
                                           .host_memory = memory.host_memory,
-                                          .spill_directory = memory.spill_dir,
+                                          .spill_directories = memory.spill_dirs,
                                           .io = memory.io,
                                           .policy = memory.policy,
                                           .static_fractions = memory.static_fractions,

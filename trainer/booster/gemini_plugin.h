@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "base/dtype.h"
+#include "base/file_calls.h"
 #include "base/log.h"
 #include "base/parallel_for.h"
 #include "base/trace_sink.h"
@@ -33,10 +34,11 @@ class GeminiPlugin {
     // Outlive the plugin.
     Clock* clock;
     Logger* logger;
+    FileCalls* files;
     TraceSink* trace_sink = nullptr;  // null: off
   };
-  // Removes spill directories that dead runs left. Errors: those of the parts, among them one line
-  // for a spill directory that is missing, full or not writable.
+  // Says so, in one line, where dead runs left their directories. Errors: those of the parts, among
+  // them one line for a spill directory that is missing, full or not writable.
   static absl::StatusOr<std::unique_ptr<GeminiPlugin>> Create(const Options& options);
 
   Engine& engine() { return *engine_; }

@@ -41,8 +41,8 @@ struct OptimizerConfig {
 struct MemoryConfig {
   DeviceTopology device = DeviceTopology::kUnified;
   Bytes device_memory = 1_GiB;
-  Bytes host_memory = 1_GiB;   // not used by a unified device
-  std::string spill_dir = {};  // empty: no file tier
+  Bytes host_memory = 1_GiB;                 // not used by a unified device
+  std::vector<std::string> spill_dirs = {};  // folders; none: no file tier
   IoPreference io = IoPreference::kAuto;
   std::string policy = "auto";
   StaticFractions static_fractions = {};

@@ -81,8 +81,9 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(Options options) {
   // First what fails fast.
   if (!config.train.checkpoint_dir.empty()) {
     GANTRY_ASSIGN_OR_RETURN(trainer->checkpoints_,
-                            CheckpointDirectory::Open(
-                                {.path = config.train.checkpoint_dir, .keep = config.train.keep}));
+                            CheckpointDirectory::Open({.files = trainer->options_.files,
+                                                       .path = config.train.checkpoint_dir,
+                                                       .keep = config.train.keep}));
   }
   GANTRY_ASSIGN_OR_RETURN(trainer->model_,
                           LlamaModel::Create(trainer->options_.context, config.model, {}));
@@ -116,7 +117,7 @@ absl::Status Trainer::StartFresh() {
 }
 
 absl::Status Trainer::Resume(const std::string& path) {
-  GANTRY_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(path));
+  GANTRY_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options_.files, path));
   GANTRY_RETURN_IF_ERROR(checkpoint.Restore(*options_.context.store));
   WarnOfOtherSettings(checkpoint.manifest().settings);
   position_ = checkpoint.manifest().position;

@@ -22,6 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "base/file_calls.h"
 #include "base/log.h"
 #include "gemini/engine.h"
 #include "trainer/autograd/execution_context.h"
@@ -46,6 +47,7 @@ class Trainer {
     Engine* engine = nullptr;  // for statistics, when the store is one
     Clock* clock;
     Logger* logger;
+    FileCalls* files;
     const StopSource* stop = nullptr;      // null: runs to the end
     TrainingObserver* observer = nullptr;  // null: nobody listens
     RunSettings settings;                  // saved with checkpoints, compared on resuming

@@ -21,6 +21,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/dtype.h"
+#include "base/file_calls.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/testing/status_matchers.h"
@@ -60,10 +61,11 @@ class TrainerTest : public ::testing::Test {
     config_ = TinyConfig(directory_);
   }
 
-  static ByteCorpus Corpus(const RunConfig& config) {
-    auto corpus = ByteCorpus::Load({.files = config.data.files,
-                                    .sequence_length = config.data.sequence_length,
-                                    .validation_fraction = config.data.validation_fraction});
+  ByteCorpus Corpus(const RunConfig& config) {
+    auto corpus =
+        ByteCorpus::Load(files_, {.files = config.data.files,
+                                  .sequence_length = config.data.sequence_length,
+                                  .validation_fraction = config.data.validation_fraction});
     GANTRY_CHECK_OK(corpus.status());
     return *std::move(corpus);
   }
@@ -79,6 +81,7 @@ class TrainerTest : public ::testing::Test {
                            .context = machine.context(),
                            .clock = &machine.clock(),
                            .logger = &machine.logger(),
+                           .files = &files_,
                            .stop = stop_.get(),
                            .observer = &observer_,
                            .settings = settings_});
@@ -102,6 +105,7 @@ class TrainerTest : public ::testing::Test {
     return outcome;
   }
 
+  PosixFileCalls files_;
   std::string directory_;
   RunConfig config_;
   std::unique_ptr<StopSource> stop_ = std::make_unique<StopSource>();
@@ -292,6 +296,7 @@ TEST_F(TrainerTest, ConfigsThatContradictThemselvesAreRefused) {
                                .context = machine.context(),
                                .clock = &machine.clock(),
                                .logger = &machine.logger(),
+                               .files = &files_,
                                .settings = {}}),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "data.sequence_length: 65 tokens are more than model.max_sequence, 64"));
@@ -307,7 +312,7 @@ TEST_F(TrainerTest, TheEngineResumesAcrossBudgets) {
   config_.memory = {.device = DeviceTopology::kDiscrete,
                     .device_memory = 4_MiB,
                     .host_memory = 4_MiB,
-                    .spill_dir = directory_,
+                    .spill_dirs = {directory_},
                     .chunk_elements = kChunkGranularityElements};
   std::vector<double> losses;
   Outcome last;
@@ -323,7 +328,8 @@ TEST_F(TrainerTest, TheEngineResumesAcrossBudgets) {
                                               .compute_dtype = DType::kBF16,
                                               .gradient_dtype = GradientDTypeOf(config_),
                                               .clock = &clock,
-                                              .logger = &logger});
+                                              .logger = &logger,
+                                              .files = &files_});
     ASSERT_THAT(plugin, IsOk());
     const ByteCorpus corpus = Corpus(config_);
     observer_ = RecordingObserver();
@@ -333,6 +339,7 @@ TEST_F(TrainerTest, TheEngineResumesAcrossBudgets) {
                             .engine = &(*plugin)->engine(),
                             .clock = &clock,
                             .logger = &logger,
+                            .files = &files_,
                             .observer = &observer_,
                             .settings = settings_});
     ASSERT_THAT(outcome, IsOk());

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/dtype.h"
+#include "base/file_calls.h"
 #include "base/files.h"
 #include "base/hash.h"
 #include "base/ids.h"
@@ -110,10 +111,10 @@ bool Exists(const std::string& path) {
 }
 
 // The checkpoint that `path` means.
-absl::StatusOr<std::string> Resolve(const std::string& path) {
+absl::StatusOr<std::string> Resolve(FileCalls& files, const std::string& path) {
   if (Exists(StrCat(path, "/", kManifestFile))) return path;
   if (!Exists(path)) return NotFound("no checkpoint at '", path, "': there is no such directory");
-  GANTRY_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListCheckpoints(path));
+  GANTRY_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListCheckpoints(files, path));
   if (names.empty()) {
     return NotFound("no checkpoint in '", path, "': neither ", kManifestFile,
                     " nor a step-... directory is there");
@@ -125,10 +126,11 @@ constexpr char kAdvice[] = "; name an older checkpoint";
 
 }  // namespace
 
-absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& path) {
-  GANTRY_ASSIGN_OR_RETURN(const std::string directory, Resolve(path));
+absl::StatusOr<Checkpoint> Checkpoint::Open(FileCalls* files, const std::string& path) {
+  GANTRY_ASSIGN_OR_RETURN(const std::string directory, Resolve(*files, path));
   const std::string manifest_path = StrCat(directory, "/", kManifestFile);
-  const absl::StatusOr<std::string> text = ReadFileToString(manifest_path, kManifestBytesMax);
+  const absl::StatusOr<std::string> text =
+      ReadFileToString(*files, manifest_path, kManifestBytesMax);
   if (!text.ok()) {
     return Annotate(text.status(), StrCat("cannot read checkpoint '", directory, "': "));
   }
@@ -138,7 +140,7 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& path) {
                       "' cannot be used: ", FromAbsl(manifest.status().message()), kAdvice);
   }
   absl::StatusOr<StateFileReader> state =
-      StateFileReader::Open(StrCat(directory, "/", kStateFile), manifest->state_bytes());
+      StateFileReader::Open(files, StrCat(directory, "/", kStateFile), manifest->state_bytes());
   if (!state.ok()) {
     return MakeStatus(state.status().code(), "checkpoint '", directory,
                       "' cannot be used: ", FromAbsl(state.status().message()), kAdvice);

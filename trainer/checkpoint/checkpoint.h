@@ -1,6 +1,6 @@
 // A saved checkpoint, opened for reading.
 //
-//   GANTRY_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open("runs/a"));
+//   GANTRY_ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(&files, "runs/a"));
 //   GANTRY_RETURN_IF_ERROR(checkpoint.Restore(*store));       // continue with position().step
 //
 // Whatever the file holds, memory stays bounded (kManifestBytesMax of text, kStatePieceBytes of
@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/file_calls.h"
 #include "gemini/parameter_store.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/state_file.h"
@@ -24,10 +25,11 @@ namespace gantry {
 
 class Checkpoint {
  public:
-  // `path` is a checkpoint, or a directory of checkpoints, of which the newest is opened. Errors:
+  // `path` is a checkpoint, or a directory of checkpoints, of which the newest is opened. `files`
+  // outlives the object. Errors:
   // kNotFound where there is none; kDataLoss for one that is damaged or cut short, with which file
   // and what to do; kFailedPrecondition for an unknown version.
-  static absl::StatusOr<Checkpoint> Open(const std::string& path);
+  static absl::StatusOr<Checkpoint> Open(FileCalls* files, const std::string& path);
 
   const std::string& path() const { return path_; }
   const CheckpointManifest& manifest() const { return manifest_; }

@@ -1,17 +1,13 @@
 #include "trainer/checkpoint/checkpoint_directory.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -25,6 +21,7 @@
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
 #include "base/dtype.h"
+#include "base/file_calls.h"
 #include "base/files.h"
 #include "base/hash.h"
 #include "base/ids.h"
@@ -78,9 +75,9 @@ std::optional<NameParts> ParseName(std::string_view name) {
 }
 
 // The names in `latest`; empty without the file.
-absl::StatusOr<std::vector<std::string>> ReadList(const std::string& directory) {
+absl::StatusOr<std::vector<std::string>> ReadList(FileCalls& files, const std::string& directory) {
   const std::string path = StrCat(directory, "/", kListName);
-  absl::StatusOr<std::string> text = ReadFileToString(path, kListBytesMax);
+  absl::StatusOr<std::string> text = ReadFileToString(files, path, kListBytesMax);
   if (text.status().code() == absl::StatusCode::kNotFound) return std::vector<std::string>();
   GANTRY_RETURN_IF_ERROR(text.status());
   std::vector<std::string> names;
@@ -98,19 +95,16 @@ absl::StatusOr<std::vector<std::string>> ReadList(const std::string& directory) 
   return names;
 }
 
-absl::StatusOr<std::vector<std::string>> EntriesOf(const std::string& directory) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> stream(opendir(directory.c_str()), closedir);
-  if (stream == nullptr) return ErrnoStatus(errno, StrCat("read directory ", directory));
-  std::vector<std::string> entries;
-  errno = 0;
-  while (const dirent* entry = readdir(stream.get())) entries.emplace_back(entry->d_name);
-  if (errno != 0) return ErrnoStatus(errno, StrCat("read directory ", directory));
-  return entries;
+absl::StatusOr<std::vector<std::string>> EntriesOf(FileCalls& files, const std::string& directory) {
+  GANTRY_ASSIGN_OR_RETURN(const FileDescriptor opened,
+                          OpenFile(files, directory, O_RDONLY | O_DIRECTORY, 0));
+  return ListNames(files, {opened.get(), directory});
 }
 
 // The checkpoints that are there, by descending step.
-absl::StatusOr<std::vector<std::string>> ScanDirectory(const std::string& directory) {
-  GANTRY_ASSIGN_OR_RETURN(const std::vector<std::string> entries, EntriesOf(directory));
+absl::StatusOr<std::vector<std::string>> ScanDirectory(FileCalls& files,
+                                                       const std::string& directory) {
+  GANTRY_ASSIGN_OR_RETURN(const std::vector<std::string> entries, EntriesOf(files, directory));
   std::vector<NameParts> found;
   for (const std::string& entry : entries) {
     const std::optional<NameParts> parts = ParseName(entry);
@@ -123,17 +117,8 @@ absl::StatusOr<std::vector<std::string>> ScanDirectory(const std::string& direct
   return names;
 }
 
-absl::Status MakeDirectories(const std::string& path) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  if (error && !std::filesystem::is_directory(path)) {
-    return ErrnoStatus(error.value(), StrCat("create directory ", path));
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<FileDescriptor> LockDirectory(const std::string& path) {
-  GANTRY_ASSIGN_OR_RETURN(FileDescriptor lock, OpenFile(path, O_RDONLY | O_DIRECTORY, 0));
+absl::StatusOr<FileDescriptor> LockDirectory(FileCalls& files, const std::string& path) {
+  GANTRY_ASSIGN_OR_RETURN(FileDescriptor lock, OpenFile(files, path, O_RDONLY | O_DIRECTORY, 0));
   while (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK) {
       return Unavailable("another run writes its checkpoints to ", path,
@@ -144,8 +129,8 @@ absl::StatusOr<FileDescriptor> LockDirectory(const std::string& path) {
   return lock;
 }
 
-absl::Status RemoveIfThere(const std::string& path) {
-  const absl::Status status = RemoveTree(path);
+absl::Status RemoveIfThere(FileCalls& files, const std::string& path) {
+  const absl::Status status = RemoveTree(files, path);
   return status.code() == absl::StatusCode::kNotFound ? absl::OkStatus() : status;
 }
 
@@ -155,16 +140,16 @@ bool IsTemporaryFile(std::string_view name) {
 }
 
 // What a crash left half written or half removed. REQUIRES: the directory's lock.
-absl::Status RemoveLeftovers(const std::string& directory) {
-  GANTRY_ASSIGN_OR_RETURN(const std::vector<std::string> entries, EntriesOf(directory));
+absl::Status RemoveLeftovers(FileCalls& files, const std::string& directory) {
+  GANTRY_ASSIGN_OR_RETURN(const std::vector<std::string> entries, EntriesOf(files, directory));
   for (const std::string& name : entries) {
+    if (!IsTemporaryFile(name)) continue;
     const std::string path = StrCat(directory, "/", name);
-    if (IsTemporaryFile(name) && unlink(path.c_str()) != 0 && errno != ENOENT) {
-      return ErrnoStatus(errno, StrCat("remove ", path));
-    }
+    const int error = files.Unlink(AT_FDCWD, path, 0);
+    if (error != 0 && error != -ENOENT) return ErrnoStatus(-error, StrCat("remove ", path));
   }
-  GANTRY_RETURN_IF_ERROR(RemoveIfThere(StrCat(directory, "/", kTemporaryName)));
-  return RemoveIfThere(StrCat(directory, "/", kRemovingName));
+  GANTRY_RETURN_IF_ERROR(RemoveIfThere(files, StrCat(directory, "/", kTemporaryName)));
+  return RemoveIfThere(files, StrCat(directory, "/", kRemovingName));
 }
 
 // Appends one state of one tensor to the file and describes it.
@@ -188,9 +173,9 @@ absl::StatusOr<StateEntry> WriteOneState(ParameterStore& store, TensorId id, Sta
   return entry;
 }
 
-absl::Status WriteStates(ParameterStore& store, const std::string& path,
+absl::Status WriteStates(FileCalls* files, ParameterStore& store, const std::string& path,
                          std::vector<TensorEntry>& tensors) {
-  GANTRY_ASSIGN_OR_RETURN(StateFileWriter file, StateFileWriter::Create(path));
+  GANTRY_ASSIGN_OR_RETURN(StateFileWriter file, StateFileWriter::Create(files, path));
   std::vector<std::byte> buffer(static_cast<size_t>(kStatePieceBytes.count()));
   for (int64_t i = 0; i < store.layout().tensor_count(); ++i) {
     const TensorId id(i);
@@ -211,9 +196,10 @@ absl::Status WriteStates(ParameterStore& store, const std::string& path,
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::string>> ListCheckpoints(const std::string& directory) {
-  GANTRY_ASSIGN_OR_RETURN(std::vector<std::string> listed, ReadList(directory));
-  GANTRY_ASSIGN_OR_RETURN(const std::vector<std::string> there, ScanDirectory(directory));
+absl::StatusOr<std::vector<std::string>> ListCheckpoints(FileCalls& files,
+                                                         const std::string& directory) {
+  GANTRY_ASSIGN_OR_RETURN(std::vector<std::string> listed, ReadList(files, directory));
+  GANTRY_ASSIGN_OR_RETURN(const std::vector<std::string> there, ScanDirectory(files, directory));
   // A listed one may be gone: someone deleted it, or a crash came while it was removed.
   std::erase_if(listed, [&](const std::string& name) {
     return std::find(there.begin(), there.end(), name) == there.end();
@@ -229,10 +215,11 @@ absl::StatusOr<std::vector<std::string>> ListCheckpoints(const std::string& dire
 
 absl::StatusOr<std::unique_ptr<CheckpointDirectory>> CheckpointDirectory::Open(Options options) {
   if (options.keep < 0) return InvalidArgument("cannot keep ", options.keep, " checkpoints");
-  GANTRY_RETURN_IF_ERROR(MakeDirectories(options.path));
-  GANTRY_ASSIGN_OR_RETURN(FileDescriptor lock, LockDirectory(options.path));
-  GANTRY_RETURN_IF_ERROR(RemoveLeftovers(options.path));
-  GANTRY_ASSIGN_OR_RETURN(std::vector<std::string> names, ListCheckpoints(options.path));
+  FileCalls& files = *options.files;
+  GANTRY_RETURN_IF_ERROR(MakeDirectories(files, options.path));
+  GANTRY_ASSIGN_OR_RETURN(FileDescriptor lock, LockDirectory(files, options.path));
+  GANTRY_RETURN_IF_ERROR(RemoveLeftovers(files, options.path));
+  GANTRY_ASSIGN_OR_RETURN(std::vector<std::string> names, ListCheckpoints(files, options.path));
   return std::unique_ptr<CheckpointDirectory>(
       new CheckpointDirectory(std::move(options), std::move(lock), std::move(names)));
 }
@@ -250,13 +237,14 @@ std::string CheckpointDirectory::FreeName(int64_t step) const {
 absl::StatusOr<std::string> CheckpointDirectory::Save(ParameterStore& store,
                                                       const RunPosition& position,
                                                       const RunSettings& settings) {
-  GANTRY_RETURN_IF_ERROR(RemoveLeftovers(options_.path));
+  GANTRY_RETURN_IF_ERROR(RemoveLeftovers(*options_.files, options_.path));
   absl::Status status =
       WriteTemporary(store, {.position = position, .settings = settings, .tensors = {}});
   const std::string name = FreeName(position.step);
   if (status.ok()) status = Publish(name);
   if (!status.ok()) {
-    RemoveIfThere(PathOf(kTemporaryName)).IgnoreError();  // the first error is the one to tell
+    RemoveIfThere(*options_.files, PathOf(kTemporaryName))
+        .IgnoreError();  // the first error is the one to tell
     return status;
   }
   GANTRY_RETURN_IF_ERROR(RemoveSurplus());
@@ -266,26 +254,28 @@ absl::StatusOr<std::string> CheckpointDirectory::Save(ParameterStore& store,
 absl::Status CheckpointDirectory::WriteTemporary(ParameterStore& store,
                                                  CheckpointManifest manifest) {
   const std::string directory = PathOf(kTemporaryName);
-  GANTRY_RETURN_IF_ERROR(MakeDirectory(directory, 0777));
-  GANTRY_RETURN_IF_ERROR(WriteStates(store, StrCat(directory, "/", kStateFile), manifest.tensors));
+  GANTRY_RETURN_IF_ERROR(MakeDirectory(*options_.files, directory, 0777));
+  GANTRY_RETURN_IF_ERROR(
+      WriteStates(options_.files, store, StrCat(directory, "/", kStateFile), manifest.tensors));
   GANTRY_ASSIGN_OR_RETURN(const std::string text, SerializeManifest(manifest));
-  GANTRY_ASSIGN_OR_RETURN(StateFileWriter file,
-                          StateFileWriter::Create(StrCat(directory, "/", kManifestFile)));
+  GANTRY_ASSIGN_OR_RETURN(
+      StateFileWriter file,
+      StateFileWriter::Create(options_.files, StrCat(directory, "/", kManifestFile)));
   GANTRY_RETURN_IF_ERROR(file.Append(std::as_bytes(std::span(text))));
   GANTRY_RETURN_IF_ERROR(file.Finish());
-  return SyncDirectory(directory);
+  return SyncDirectory(*options_.files, directory);
 }
 
 absl::Status CheckpointDirectory::Publish(const std::string& name) {
-  if (std::rename(PathOf(kTemporaryName).c_str(), PathOf(name).c_str()) != 0) {
-    return ErrnoStatus(errno, StrCat("rename a checkpoint to ", PathOf(name)));
-  }
-  GANTRY_RETURN_IF_ERROR(SyncDirectory(options_.path));
+  const int error =
+      options_.files->Rename(AT_FDCWD, PathOf(kTemporaryName), AT_FDCWD, PathOf(name));
+  if (error != 0) return ErrnoStatus(-error, StrCat("rename a checkpoint to ", PathOf(name)));
+  GANTRY_RETURN_IF_ERROR(SyncDirectory(*options_.files, options_.path));
   names_.insert(names_.begin(), name);
   std::string list;
   const size_t keep = options_.keep == 0 ? names_.size() : static_cast<size_t>(options_.keep);
   for (size_t i = 0; i < std::min(keep, names_.size()); ++i) list += names_[i] + "\n";
-  return WriteFileAtomically(PathOf(kListName), std::as_bytes(std::span(list)));
+  return WriteFileAtomically(*options_.files, PathOf(kListName), std::as_bytes(std::span(list)));
 }
 
 absl::Status CheckpointDirectory::RemoveSurplus() {
@@ -293,11 +283,12 @@ absl::Status CheckpointDirectory::RemoveSurplus() {
     // Renamed first, so that a crash leaves no half checkpoint under a checkpoint's name.
     const std::string path = PathOf(names_.back());
     const std::string removing = PathOf(kRemovingName);
-    if (std::rename(path.c_str(), removing.c_str()) != 0 && errno != ENOENT) {
-      return ErrnoStatus(errno, StrCat("rename surplus checkpoint ", path));
+    const int error = options_.files->Rename(AT_FDCWD, path, AT_FDCWD, removing);
+    if (error != 0 && error != -ENOENT) {
+      return ErrnoStatus(-error, StrCat("rename surplus checkpoint ", path));
     }
     names_.pop_back();
-    GANTRY_RETURN_IF_ERROR(RemoveIfThere(removing));
+    GANTRY_RETURN_IF_ERROR(RemoveIfThere(*options_.files, removing));
   }
   return absl::OkStatus();
 }

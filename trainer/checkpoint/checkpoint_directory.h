@@ -20,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/file_calls.h"
 #include "base/files.h"
 #include "gemini/parameter_store.h"
 #include "trainer/checkpoint/manifest.h"
@@ -34,11 +35,13 @@ inline constexpr char kStateFile[] = "state.bin";
 // it does not list by descending step (a crash may come between renaming and listing). Empty when
 // there are none. Errors: kNotFound without the directory; kDataLoss for a `latest` that is no list
 // of such names; those of reading.
-absl::StatusOr<std::vector<std::string>> ListCheckpoints(const std::string& directory);
+absl::StatusOr<std::vector<std::string>> ListCheckpoints(FileCalls& files,
+                                                         const std::string& directory);
 
 class CheckpointDirectory {
  public:
   struct Options {
+    FileCalls* files;  // outlives the directory
     std::string path;  // created, with its parents, when missing
     int64_t keep = 2;  // checkpoints; 0: all
   };

@@ -24,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/file_calls.h"
 #include "base/files.h"
 #include "base/random.h"
 #include "base/testing/status_matchers.h"
@@ -47,7 +48,7 @@ class CheckpointDirectoryTest : public ::testing::Test {
   }
 
   std::unique_ptr<CheckpointDirectory> Open(int64_t keep) {
-    auto directory = CheckpointDirectory::Open({.path = path_, .keep = keep});
+    auto directory = CheckpointDirectory::Open({.files = &files_, .path = path_, .keep = keep});
     GANTRY_CHECK_OK(directory.status());
     return *std::move(directory);
   }
@@ -62,11 +63,12 @@ class CheckpointDirectoryTest : public ::testing::Test {
     }
     return names;
   }
-  std::string List() const { return *ReadFileToString(path_ + "/latest", 1_MiB); }
+  std::string List() const { return *ReadFileToString(files_, path_ + "/latest", 1_MiB); }
   void WriteList(const std::string& text) const {
-    GANTRY_CHECK_OK(WriteFileAtomically(path_ + "/latest", std::as_bytes(std::span(text))));
+    GANTRY_CHECK_OK(WriteFileAtomically(files_, path_ + "/latest", std::as_bytes(std::span(text))));
   }
 
+  mutable PosixFileCalls files_;
   std::string path_;
   SmallStore small_;
 };
@@ -77,7 +79,7 @@ TEST_F(CheckpointDirectoryTest, KeepsTheLastN) {
   EXPECT_THAT(Entries(), ElementsAre("latest", "step-00000003", "step-00000010"));
   EXPECT_EQ(List(), "step-00000010\nstep-00000003\n");
   EXPECT_THAT(directory->names(), ElementsAre("step-00000010", "step-00000003"));
-  EXPECT_EQ(Checkpoint::Open(path_)->manifest().position.step, 10);
+  EXPECT_EQ(Checkpoint::Open(&files_, path_)->manifest().position.step, 10);
 }
 
 TEST_F(CheckpointDirectoryTest, KeepOneAndKeepAll) {
@@ -94,27 +96,27 @@ TEST_F(CheckpointDirectoryTest, KeepOneAndKeepAll) {
 TEST_F(CheckpointDirectoryTest, GoingBackKeepsTheNewestWritten) {
   const auto directory = Open(2);
   for (const int64_t step : {5, 10, 6}) ASSERT_THAT(Save(*directory, step), IsOk());
-  EXPECT_EQ(Checkpoint::Open(path_)->manifest().position.step, 6);
+  EXPECT_EQ(Checkpoint::Open(&files_, path_)->manifest().position.step, 6);
   ASSERT_THAT(Save(*directory, 10), IsOk());
   EXPECT_EQ(List(), "step-00000010.1\nstep-00000006\n");
-  EXPECT_EQ(Checkpoint::Open(path_)->manifest().position.step, 10);
+  EXPECT_EQ(Checkpoint::Open(&files_, path_)->manifest().position.step, 10);
 }
 
 TEST_F(CheckpointDirectoryTest, LongStepsAndParentsThatAreMissing) {
   path_ += "/a/b";
   const auto directory = Open(1);
   EXPECT_THAT(Save(*directory, 123456789012), IsOkAndHolds(path_ + "/step-123456789012"));
-  EXPECT_THAT(ListCheckpoints(path_), IsOkAndHolds(ElementsAre("step-123456789012")));
+  EXPECT_THAT(ListCheckpoints(files_, path_), IsOkAndHolds(ElementsAre("step-123456789012")));
 }
 
 TEST_F(CheckpointDirectoryTest, FindsCheckpointsWithoutAList) {
   for (const int64_t step : {2, 9, 5}) ASSERT_THAT(Save(*Open(0), step), IsOk());
   ASSERT_EQ(unlink((path_ + "/latest").c_str()), 0);
-  EXPECT_THAT(ListCheckpoints(path_),
+  EXPECT_THAT(ListCheckpoints(files_, path_),
               IsOkAndHolds(ElementsAre("step-00000009", "step-00000005", "step-00000002")));
   // One that a crash left unlisted comes last, and goes first.
   WriteList("step-00000005\n");
-  EXPECT_THAT(ListCheckpoints(path_),
+  EXPECT_THAT(ListCheckpoints(files_, path_),
               IsOkAndHolds(ElementsAre("step-00000005", "step-00000009", "step-00000002")));
   ASSERT_THAT(Save(*Open(2), 6), IsOk());
   EXPECT_THAT(Entries(), ElementsAre("latest", "step-00000005", "step-00000006"));
@@ -123,7 +125,7 @@ TEST_F(CheckpointDirectoryTest, FindsCheckpointsWithoutAList) {
 TEST_F(CheckpointDirectoryTest, ListedOnesThatAreGoneAreSkipped) {
   ASSERT_THAT(Save(*Open(0), 2), IsOk());
   WriteList("step-00000007\nstep-00000002\n");
-  EXPECT_EQ(Checkpoint::Open(path_)->manifest().position.step, 2);
+  EXPECT_EQ(Checkpoint::Open(&files_, path_)->manifest().position.step, 2);
 }
 
 TEST_F(CheckpointDirectoryTest, AListThatLeadsElsewhereIsRefused) {
@@ -133,30 +135,31 @@ TEST_F(CheckpointDirectoryTest, AListThatLeadsElsewhereIsRefused) {
                            "step-99999999999999999999\n", "\n", " step-00000002\n"}) {
     SCOPED_TRACE(text);
     WriteList(text);
-    EXPECT_THAT(Checkpoint::Open(path_), StatusIs(absl::StatusCode::kDataLoss, "is damaged"));
-    EXPECT_THAT(CheckpointDirectory::Open({.path = path_, .keep = 1}),
+    EXPECT_THAT(Checkpoint::Open(&files_, path_),
+                StatusIs(absl::StatusCode::kDataLoss, "is damaged"));
+    EXPECT_THAT(CheckpointDirectory::Open({.files = &files_, .path = path_, .keep = 1}),
                 StatusIs(absl::StatusCode::kDataLoss, "is damaged"));
   }
 }
 
 TEST_F(CheckpointDirectoryTest, OneWriterAtATime) {
   auto first = Open(1);
-  EXPECT_THAT(CheckpointDirectory::Open({.path = path_, .keep = 1}),
+  EXPECT_THAT(CheckpointDirectory::Open({.files = &files_, .path = path_, .keep = 1}),
               StatusIs(absl::StatusCode::kUnavailable, "another run writes"));
   ASSERT_THAT(Save(*first, 1), IsOk());
-  EXPECT_THAT(Checkpoint::Open(path_), IsOk());  // reading needs no lock
+  EXPECT_THAT(Checkpoint::Open(&files_, path_), IsOk());  // reading needs no lock
   first.reset();
-  EXPECT_THAT(CheckpointDirectory::Open({.path = path_, .keep = 1}), IsOk());
+  EXPECT_THAT(CheckpointDirectory::Open({.files = &files_, .path = path_, .keep = 1}), IsOk());
 }
 
 TEST_F(CheckpointDirectoryTest, RefusesPlacesThatCannotHoldOne) {
-  EXPECT_THAT(CheckpointDirectory::Open({.path = path_, .keep = -1}),
+  EXPECT_THAT(CheckpointDirectory::Open({.files = &files_, .path = path_, .keep = -1}),
               StatusIs(absl::StatusCode::kInvalidArgument));
-  EXPECT_THAT(CheckpointDirectory::Open({.path = "/proc/none", .keep = 1}),
+  EXPECT_THAT(CheckpointDirectory::Open({.files = &files_, .path = "/proc/none", .keep = 1}),
               StatusIs(absl::StatusCode::kNotFound, "/proc/none"));
-  GANTRY_CHECK_OK(WriteFileAtomically(path_, {}));
-  EXPECT_THAT(CheckpointDirectory::Open({.path = path_, .keep = 1}),
-              StatusIs(absl::StatusCode::kInternal, "checkpoint_directory_test"));
+  GANTRY_CHECK_OK(WriteFileAtomically(files_, path_, {}));
+  EXPECT_THAT(CheckpointDirectory::Open({.files = &files_, .path = path_, .keep = 1}),
+              StatusIs(absl::StatusCode::kAlreadyExists, "checkpoint_directory_test"));
   std::filesystem::remove_all(path_);
 }
 
@@ -164,9 +167,9 @@ TEST_F(CheckpointDirectoryTest, LeftoversOfACrashGo) {
   ASSERT_THAT(Save(*Open(1), 1), IsOk());
   for (const char* name : {"/.writing", "/.removing"}) {
     ASSERT_EQ(mkdir((path_ + name).c_str(), 0700), 0);
-    GANTRY_CHECK_OK(WriteFileAtomically(path_ + name + "/state.bin", {}));
+    GANTRY_CHECK_OK(WriteFileAtomically(files_, path_ + name + "/state.bin", {}));
   }
-  GANTRY_CHECK_OK(WriteFileAtomically(path_ + "/.gantry-0123.tmp", {}));
+  GANTRY_CHECK_OK(WriteFileAtomically(files_, path_ + "/.gantry-0123.tmp", {}));
   Open(1);
   EXPECT_THAT(Entries(), ElementsAre("latest", "step-00000001"));
 }
@@ -184,7 +187,7 @@ TEST_F(CheckpointDirectoryTest, AFailedWriteLeavesTheOldOne) {
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   EXPECT_THAT(failed, StatusIs(absl::StatusCode::kInternal, "EFBIG"));
   EXPECT_THAT(Entries(), ElementsAre("latest", "step-00000001"));
-  EXPECT_EQ(Checkpoint::Open(path_)->manifest().position.step, 1);
+  EXPECT_EQ(Checkpoint::Open(&files_, path_)->manifest().position.step, 1);
   EXPECT_THAT(Save(*directory, 2), IsOk());
 }
 
@@ -226,7 +229,7 @@ TEST_F(CheckpointDirectoryTest, AKilledWriterLeavesAWholeCheckpoint) {
     ASSERT_EQ(waitpid(child, &state, 0), child);
     ASSERT_TRUE(WIFSIGNALED(state) && WTERMSIG(state) == SIGKILL) << state;
 
-    const auto checkpoint = Checkpoint::Open(path_);
+    const auto checkpoint = Checkpoint::Open(&files_, path_);
     ASSERT_THAT(checkpoint, IsOk());
     const int64_t step = checkpoint->manifest().position.step;
     ASSERT_GE(step, *done);

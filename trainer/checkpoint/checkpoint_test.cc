@@ -19,6 +19,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/dtype.h"
+#include "base/file_calls.h"
 #include "base/files.h"
 #include "base/ids.h"
 #include "base/strings.h"
@@ -45,7 +46,7 @@ class CheckpointTest : public ::testing::Test {
   }
 
   std::string Save(MemoryStore& store) {
-    auto target = CheckpointDirectory::Open({.path = directory_, .keep = 2});
+    auto target = CheckpointDirectory::Open({.files = &files_, .path = directory_, .keep = 2});
     GANTRY_CHECK_OK(target.status());
     auto path = (*target)->Save(store, {.step = 3, .sequences = 24}, {{"model.layers", "1"}});
     GANTRY_CHECK_OK(path.status());
@@ -55,8 +56,8 @@ class CheckpointTest : public ::testing::Test {
   std::string manifest_path() const { return saved_ + "/" + kManifestFile; }
   std::string state_path() const { return saved_ + "/" + kStateFile; }
 
-  static void FlipByte(const std::string& path, int64_t offset, uint8_t mask) {
-    auto file = OpenFile(path, O_RDWR, 0);
+  void FlipByte(const std::string& path, int64_t offset, uint8_t mask) {
+    auto file = OpenFile(files_, path, O_RDWR, 0);
     GANTRY_CHECK_OK(file.status());
     uint8_t byte = 0;
     GANTRY_CHECK_EQ(pread(file->get(), &byte, 1, offset), 1);
@@ -68,7 +69,7 @@ class CheckpointTest : public ::testing::Test {
   }
   // Opens and restores into a fresh store; an error must leave that store as it was.
   absl::Status OpenAndRestore() const {
-    auto checkpoint = Checkpoint::Open(saved_);
+    auto checkpoint = Checkpoint::Open(&files_, saved_);
     if (!checkpoint.ok()) return checkpoint.status();
     SmallStore target = MakeSmallStore(SmallModel(), kChunk);
     const std::vector<std::byte> before = AllStates(*target.store);
@@ -79,13 +80,14 @@ class CheckpointTest : public ::testing::Test {
     return status;
   }
 
+  mutable PosixFileCalls files_;
   std::string directory_;
   SmallStore source_;
   std::string saved_;
 };
 
 TEST_F(CheckpointTest, RestoresEveryStateToTheBit) {
-  const auto checkpoint = Checkpoint::Open(saved_);
+  const auto checkpoint = Checkpoint::Open(&files_, saved_);
   ASSERT_THAT(checkpoint, IsOk());
   EXPECT_EQ(checkpoint->manifest().position.step, 3);
   EXPECT_EQ(checkpoint->manifest().position.sequences, 24);
@@ -102,8 +104,8 @@ TEST_F(CheckpointTest, DoesNotDependOnTheChunkSize) {
   const std::string again = Save(*other.store);
   ASSERT_NE(again, saved_);
   for (const char* name : {kManifestFile, kStateFile}) {
-    EXPECT_EQ(*ReadFileToString(StrCat(saved_, "/", name), 1_MiB),
-              *ReadFileToString(StrCat(again, "/", name), 1_MiB));
+    EXPECT_EQ(*ReadFileToString(files_, StrCat(saved_, "/", name), 1_MiB),
+              *ReadFileToString(files_, StrCat(again, "/", name), 1_MiB));
   }
 }
 
@@ -119,7 +121,7 @@ TEST_F(CheckpointTest, LongTensorsPassInPieces) {
     ASSERT_THAT(source.store->WriteState(kind, TensorId(0), 0, std::as_bytes(std::span(values))),
                 IsOk());
   }
-  const auto checkpoint = Checkpoint::Open(Save(*source.store));
+  const auto checkpoint = Checkpoint::Open(&files_, Save(*source.store));
   ASSERT_THAT(checkpoint, IsOk());
   SmallStore target = MakeSmallStore(model, kChunk);
   ASSERT_THAT(checkpoint->Restore(*target.store), IsOk());
@@ -130,7 +132,7 @@ TEST_F(CheckpointTest, AFrozenModelTakesTheValuesOfATrainedOne) {
   std::vector<TensorSpec> frozen = SmallModel();
   for (TensorSpec& spec : frozen) spec.trainability = Trainability::kFrozen;
   SmallStore target = MakeSmallStore(frozen, kChunk);
-  const auto checkpoint = Checkpoint::Open(saved_);
+  const auto checkpoint = Checkpoint::Open(&files_, saved_);
   ASSERT_THAT(checkpoint, IsOk());
   ASSERT_THAT(checkpoint->Restore(*target.store), IsOk());
   for (int64_t i = 0; i < target.store->layout().tensor_count(); ++i) {
@@ -183,10 +185,10 @@ TEST_F(CheckpointTest, MissingFilesAndOddFilesAreErrors) {
   EXPECT_THAT(OpenAndRestore(), StatusIs(absl::StatusCode::kNotFound, "cannot be used"));
   ASSERT_EQ(mkfifo(state_path().c_str(), 0600), 0);  // opening it must not hang
   EXPECT_THAT(OpenAndRestore(), StatusIs(absl::StatusCode::kDataLoss, "no regular file"));
-  EXPECT_THAT(Checkpoint::Open(directory_ + "/absent"),
+  EXPECT_THAT(Checkpoint::Open(&files_, directory_ + "/absent"),
               StatusIs(absl::StatusCode::kNotFound, "there is no such directory"));
   ASSERT_EQ(mkdir((directory_ + "/empty").c_str(), 0700), 0);
-  EXPECT_THAT(Checkpoint::Open(directory_ + "/empty"),
+  EXPECT_THAT(Checkpoint::Open(&files_, directory_ + "/empty"),
               StatusIs(absl::StatusCode::kNotFound, "neither manifest.json nor"));
 }
 
@@ -213,7 +215,7 @@ TEST_F(CheckpointTest, AnotherModelIsRefusedWithTheDifference) {
     SCOPED_TRACE(item.message);
     SmallStore target = MakeSmallStore(item.model, kChunk);
     const std::vector<std::byte> before = AllStates(*target.store);
-    EXPECT_THAT(Checkpoint::Open(saved_)->Restore(*target.store),
+    EXPECT_THAT(Checkpoint::Open(&files_, saved_)->Restore(*target.store),
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          StrCat("is from another model: ", item.message)));
     EXPECT_EQ(AllStates(*target.store), before);
@@ -221,7 +223,7 @@ TEST_F(CheckpointTest, AnotherModelIsRefusedWithTheDifference) {
 }
 
 TEST_F(CheckpointTest, SurvivesItsOwnRemoval) {
-  const auto checkpoint = Checkpoint::Open(saved_);
+  const auto checkpoint = Checkpoint::Open(&files_, saved_);
   ASSERT_THAT(checkpoint, IsOk());
   std::filesystem::remove_all(directory_);
   SmallStore target = MakeSmallStore(SmallModel(), kChunk);

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
+#include "base/file_calls.h"
 #include "base/files.h"
 
 namespace gantry {
@@ -21,19 +22,20 @@ inline constexpr Bytes kStatePieceBytes = 4_MiB;
 
 class StateFileWriter {
  public:
-  // Creates the file. Errors: as ErrnoStatus.
-  static absl::StatusOr<StateFileWriter> Create(const std::string& path);
+  // Creates the file; `files` outlives the object. Errors: as ErrnoStatus.
+  static absl::StatusOr<StateFileWriter> Create(FileCalls* files, const std::string& path);
 
   // Errors: kResourceExhausted when the disk is full, else as ErrnoStatus, with path and offset.
   absl::Status Append(std::span<const std::byte> bytes);
   int64_t bytes() const { return offset_; }
-  // Makes it durable and closes it. Errors: as Append.
+  // Makes it durable and closes it. After an error the file is worth nothing. Errors: as Append.
   absl::Status Finish();
 
  private:
-  StateFileWriter(FileDescriptor file, std::string path)
-      : file_(std::move(file)), path_(std::move(path)) {}
+  StateFileWriter(FileCalls* files, FileDescriptor file, std::string path)
+      : files_(files), file_(std::move(file)), path_(std::move(path)) {}
 
+  FileCalls* files_;
   FileDescriptor file_;
   std::string path_;
   int64_t offset_ = 0;
@@ -41,22 +43,24 @@ class StateFileWriter {
 
 class StateFileReader {
  public:
-  // Errors: as ErrnoStatus; kDataLoss unless it is a regular file of exactly this size.
-  static absl::StatusOr<StateFileReader> Open(const std::string& path, int64_t bytes);
+  // `files` outlives the object. Errors: as ErrnoStatus; kDataLoss unless it is a regular file of
+  // exactly this size.
+  static absl::StatusOr<StateFileReader> Open(FileCalls* files, const std::string& path,
+                                              int64_t bytes);
 
   // Fills `bytes`. Errors: kDataLoss when the file ends before, else as ErrnoStatus.
-  absl::Status ReadAt(int64_t offset, std::span<std::byte> bytes) const;
+  absl::Status ReadAt(int64_t offset, std::span<std::byte> bytes) const {
+    return ReadAll(*files_, {file_.get(), path_}, offset, bytes);
+  }
 
  private:
-  StateFileReader(FileDescriptor file, std::string path)
-      : file_(std::move(file)), path_(std::move(path)) {}
+  StateFileReader(FileCalls* files, FileDescriptor file, std::string path)
+      : files_(files), file_(std::move(file)), path_(std::move(path)) {}
 
+  FileCalls* files_;
   FileDescriptor file_;
   std::string path_;
 };
-
-// Makes the entries of a directory durable. Errors: as ErrnoStatus.
-absl::Status SyncDirectory(const std::string& path);
 
 }  // namespace gantry
 

@@ -3,11 +3,12 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/file_calls.h"
+#include "base/files.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "trainer/booster/run_config.h"
@@ -21,7 +22,7 @@ absl::StatusOr<OutputFormat> TakeOutputFormat(Arguments& arguments) {
   return json ? OutputFormat::kJson : OutputFormat::kText;
 }
 
-absl::StatusOr<RunConfig> TakeConfig(Arguments& arguments, RunConfig defaults) {
+absl::StatusOr<RunConfig> TakeConfig(FileCalls& files, Arguments& arguments, RunConfig defaults) {
   RunConfig config = std::move(defaults);
   GANTRY_ASSIGN_OR_RETURN(const std::optional<std::string> file, TakeValue(arguments, "config"));
   if (file.has_value()) arguments.words.insert(arguments.words.begin(), *file);
@@ -29,7 +30,7 @@ absl::StatusOr<RunConfig> TakeConfig(Arguments& arguments, RunConfig defaults) {
     return InvalidArgument("'", arguments.words[1], "' is one word too many: give one config file");
   }
   if (!arguments.words.empty()) {
-    GANTRY_RETURN_IF_ERROR(ApplyConfigFile(arguments.words[0], config));
+    GANTRY_RETURN_IF_ERROR(ApplyConfigFile(files, arguments.words[0], config));
     arguments.words.clear();
   }
   GANTRY_RETURN_IF_ERROR(ApplyOverrides(arguments, config));
@@ -37,13 +38,9 @@ absl::StatusOr<RunConfig> TakeConfig(Arguments& arguments, RunConfig defaults) {
   return config;
 }
 
-absl::Status MakeParentDirectories(const std::string& path) {
-  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
-  if (parent.empty()) return absl::OkStatus();
-  std::error_code error;
-  std::filesystem::create_directories(parent, error);
-  if (!error || std::filesystem::is_directory(parent)) return absl::OkStatus();
-  return ErrnoStatus(error.value(), StrCat("create folder ", parent.string()));
+absl::Status MakeParentDirectories(FileCalls& files, const std::string& path) {
+  const std::string parent = std::filesystem::path(path).parent_path();
+  return parent.empty() ? absl::OkStatus() : MakeDirectories(files, parent);
 }
 
 }  // namespace gantry

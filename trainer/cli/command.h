@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/file_calls.h"
 #include "trainer/booster/run_config.h"
 #include "trainer/booster/stop_source.h"
 #include "trainer/cli/arguments.h"
@@ -30,6 +31,7 @@ inline CommandResult Failure(const absl::Status& status) { return {kExitFailure,
 
 struct CommandContext {
   Console* console;
+  FileCalls* files;
   const StopSource* stop;
 };
 
@@ -39,10 +41,10 @@ absl::StatusOr<OutputFormat> TakeOutputFormat(Arguments& arguments);
 
 // The config of `gantry COMMAND [CONFIG.yaml] [--config=FILE] [--key=value ...]`; takes all words
 // and options. Errors: kInvalidArgument, all of them usage.
-absl::StatusOr<RunConfig> TakeConfig(Arguments& arguments, RunConfig defaults);
+absl::StatusOr<RunConfig> TakeConfig(FileCalls& files, Arguments& arguments, RunConfig defaults);
 
-// A file where shell users expect it: parent folders are made. Errors: as MakeDirectory.
-absl::Status MakeParentDirectories(const std::string& path);
+// A file where shell users expect it: parent folders are made. Errors: as MakeDirectories.
+absl::Status MakeParentDirectories(FileCalls& files, const std::string& path);
 
 }  // namespace gantry
 

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/file_calls.h"
 #include "base/files.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
@@ -135,8 +136,8 @@ absl::Status ApplyYaml(std::string_view text, std::string_view name, RunConfig& 
   return absl::OkStatus();
 }
 
-absl::Status ApplyConfigFile(const std::string& path, RunConfig& config) {
-  const absl::StatusOr<std::string> text = ReadFileToString(path, kYamlBytesMax);
+absl::Status ApplyConfigFile(FileCalls& files, const std::string& path, RunConfig& config) {
+  const absl::StatusOr<std::string> text = ReadFileToString(files, path, kYamlBytesMax);
   if (!text.ok()) {
     return InvalidArgument("cannot read config file '", path,
                            "': ", FromAbsl(text.status().message()));

@@ -17,6 +17,7 @@
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "base/file_calls.h"
 #include "trainer/booster/run_config.h"
 #include "trainer/checkpoint/manifest.h"
 
@@ -28,7 +29,7 @@ absl::Status ApplyYaml(std::string_view text, std::string_view name, RunConfig& 
 
 // The same for a file of at most kYamlBytesMax. Errors also: kInvalidArgument for a file that
 // cannot be read.
-absl::Status ApplyConfigFile(const std::string& path, RunConfig& config);
+absl::Status ApplyConfigFile(FileCalls& files, const std::string& path, RunConfig& config);
 
 // One --key=value: `key` is "section.name", or a name that only one section has. Lists are
 // separated by commas; a flag without a value is true. Errors: kInvalidArgument as "--key=value:

@@ -17,6 +17,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/dtype.h"
+#include "base/file_calls.h"
 #include "base/files.h"
 #include "base/strings.h"
 #include "base/testing/status_matchers.h"
@@ -58,7 +59,7 @@ memory:
   device: emulated
   device_memory: 128MiB
   host_memory: 1.5 GiB
-  spill_dir: /tmp/x
+  spill_dirs: [/tmp/x, "/tmp/y,z"]
   io: threads
   policy: lru
 train: {dtype: f32, recompute: layer, resume: never}
@@ -75,7 +76,7 @@ train: {dtype: f32, recompute: layer, resume: never}
   EXPECT_EQ(config.memory.device, DeviceTopology::kDiscrete);
   EXPECT_EQ(config.memory.device_memory, 128_MiB);
   EXPECT_EQ(config.memory.host_memory, 1536_MiB);
-  EXPECT_EQ(config.memory.spill_dir, "/tmp/x");
+  EXPECT_THAT(config.memory.spill_dirs, ElementsAre("/tmp/x", "/tmp/y,z"));
   EXPECT_EQ(config.memory.io, IoPreference::kThreads);
   EXPECT_EQ(config.memory.policy, "lru");
   EXPECT_EQ(config.model.parameter_dtype, DType::kF32);
@@ -152,12 +153,12 @@ TEST(Config, AfterAnErrorNothingHasChanged) {
 TEST(Config, OverridesTakeShortAndLongNames) {
   RunConfig config;
   ASSERT_THAT(ApplyOverride("train.steps", "7", config), IsOk());
-  ASSERT_THAT(ApplyOverride("spill_dir", "/x=y", config), IsOk());
+  ASSERT_THAT(ApplyOverride("spill_dirs", "/x=y,/z", config), IsOk());
   ASSERT_THAT(ApplyOverride("tie_embeddings", std::nullopt, config), IsOk());
   ASSERT_THAT(ApplyOverride("files", "a,b c,,d", config), IsOk());
   ASSERT_THAT(ApplyOverride("prompt", "", config), IsOk());
   EXPECT_EQ(config.train.steps, 7);
-  EXPECT_EQ(config.memory.spill_dir, "/x=y");
+  EXPECT_THAT(config.memory.spill_dirs, ElementsAre("/x=y", "/z"));
   EXPECT_TRUE(config.model.tie_embeddings);
   EXPECT_THAT(config.data.files, ElementsAre("a", "b c", "d"));
   EXPECT_EQ(config.generate.prompt, "");
@@ -243,11 +244,12 @@ TEST(Config, TheDumpReadsBackAsTheSame) {
 }
 
 TEST(Config, TheFileIsBelowTheCommandLine) {
+  PosixFileCalls files;
   const std::string path = ::testing::TempDir() + "precedence.yaml";
   const std::string text = "train: {steps: 5, keep: 9}\n";
-  GANTRY_CHECK_OK(WriteFileAtomically(path, std::as_bytes(std::span(text))));
+  GANTRY_CHECK_OK(WriteFileAtomically(files, path, std::as_bytes(std::span(text))));
   RunConfig config;
-  ASSERT_THAT(ApplyConfigFile(path, config), IsOk());
+  ASSERT_THAT(ApplyConfigFile(files, path, config), IsOk());
   ASSERT_THAT(ApplyOverride("steps", "6", config), IsOk());
   EXPECT_EQ(config.train.steps, 6);
   EXPECT_EQ(config.train.keep, 9);
@@ -255,24 +257,26 @@ TEST(Config, TheFileIsBelowTheCommandLine) {
 }
 
 TEST(Config, FilesThatCannotBeReadAreErrors) {
+  PosixFileCalls files;
   RunConfig config;
-  EXPECT_THAT(ApplyConfigFile("/none.yaml", config),
+  EXPECT_THAT(ApplyConfigFile(files, "/none.yaml", config),
               StatusIs(absl::StatusCode::kInvalidArgument, "cannot read config file '/none.yaml'"));
-  EXPECT_THAT(ApplyConfigFile("/", config),
+  EXPECT_THAT(ApplyConfigFile(files, "/", config),
               StatusIs(absl::StatusCode::kInvalidArgument, "a directory"));
-  EXPECT_THAT(ApplyConfigFile("/dev/zero", config),
+  EXPECT_THAT(ApplyConfigFile(files, "/dev/zero", config),
               StatusIs(absl::StatusCode::kInvalidArgument, "a device"));
 }
 
 // Every file of configs/ is a valid run once it has text.
 TEST(Config, TheExamplesAreValid) {
+  PosixFileCalls files;
   const std::filesystem::path folder = std::filesystem::path("configs");
   int64_t examples = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     if (entry.path().extension() != ".yaml") continue;
     SCOPED_TRACE(entry.path());
     RunConfig config;
-    EXPECT_THAT(ApplyConfigFile(entry.path(), config), IsOk());
+    EXPECT_THAT(ApplyConfigFile(files, entry.path(), config), IsOk());
     if (config.data.files.empty()) config.data.files = {"text"};
     EXPECT_THAT(ValidateTraining(config), IsOk());
     ++examples;

@@ -1,6 +1,6 @@
 #include "trainer/cli/demo_command.h"
 
-#include <unistd.h>
+#include <fcntl.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/file_calls.h"
 #include "base/files.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
@@ -150,13 +151,15 @@ class TurnedRun {
                                                   .compute_dtype = config.model.parameter_dtype,
                                                   .gradient_dtype = GradientDTypeOf(config),
                                                   .clock = &run->clock_,
-                                                  .logger = &run->logger_}));
+                                                  .logger = &run->logger_,
+                                                  .files = context.files}));
     GANTRY_ASSIGN_OR_RETURN(run->trainer_, Trainer::Create({.config = &config,
                                                             .corpus = options.corpus,
                                                             .context = run->plugin_->context(),
                                                             .engine = &run->plugin_->engine(),
                                                             .clock = &run->clock_,
                                                             .logger = &run->logger_,
+                                                            .files = context.files,
                                                             .stop = context.stop,
                                                             .observer = &run->observers_,
                                                             .settings = {}}));
@@ -204,27 +207,30 @@ class TurnedRun {
 // The folder for spill files where none is named; goes with the object when it is empty.
 class SpillFolder {
  public:
+  explicit SpillFolder(FileCalls* files) : files_(files) {}
   absl::Status Create(const std::string& path) {
-    GANTRY_RETURN_IF_ERROR(MakeParentDirectories(path + "/file"));
+    GANTRY_RETURN_IF_ERROR(MakeDirectories(*files_, path));
     path_ = path;
     return absl::OkStatus();
   }
   ~SpillFolder() {
-    if (!path_.empty()) rmdir(path_.c_str());
+    if (!path_.empty()) files_->Unlink(AT_FDCWD, path_, AT_REMOVEDIR);
   }
 
  private:
+  FileCalls* files_;
   std::string path_;
 };
 
 // Writes summary.json and the report. A difference between the runs is an error.
-absl::Status Tell(const DemoRequest& request, const DemoResult& result, Console& console) {
+absl::Status Tell(const DemoRequest& request, const DemoResult& result,
+                  const CommandContext& context) {
   const std::string json = DemoJson(result);
   const std::string path = StrCat(request.out, "/summary.json");
-  GANTRY_RETURN_IF_ERROR(WriteFileAtomically(path, std::as_bytes(std::span(json))));
-  console.Out(request.format == OutputFormat::kJson
-                  ? json
-                  : StrCat(DemoTable(result), "wrote ", path, "\n"));
+  GANTRY_RETURN_IF_ERROR(WriteFileAtomically(*context.files, path, std::as_bytes(std::span(json))));
+  context.console->Out(request.format == OutputFormat::kJson
+                           ? json
+                           : StrCat(DemoTable(result), "wrote ", path, "\n"));
   if (result.bitwise_equal()) return absl::OkStatus();
   return Internal(
       "the run under the budget differs from the resident one: this is a bug, please "
@@ -235,14 +241,15 @@ absl::Status Tell(const DemoRequest& request, const DemoResult& result, Console&
 absl::StatusOr<std::optional<DemoResult>> RunDemo(DemoRequest& request,
                                                   const CommandContext& context) {
   RunConfig& config = request.settings.config;
-  GANTRY_ASSIGN_OR_RETURN(const ByteCorpus corpus,
-                          ByteCorpus::Load({.files = config.data.files,
-                                            .sequence_length = config.data.sequence_length}));
-  GANTRY_RETURN_IF_ERROR(MakeParentDirectories(StrCat(request.out, "/file")));
-  SpillFolder spill;
-  if (config.memory.spill_dir.empty()) {
-    config.memory.spill_dir = StrCat(request.out, "/spill");
-    GANTRY_RETURN_IF_ERROR(spill.Create(config.memory.spill_dir));
+  GANTRY_ASSIGN_OR_RETURN(
+      const ByteCorpus corpus,
+      ByteCorpus::Load(*context.files, {.files = config.data.files,
+                                        .sequence_length = config.data.sequence_length}));
+  GANTRY_RETURN_IF_ERROR(MakeDirectories(*context.files, request.out));
+  SpillFolder spill(context.files);
+  if (config.memory.spill_dirs.empty()) {
+    config.memory.spill_dirs = {StrCat(request.out, "/spill")};
+    GANTRY_RETURN_IF_ERROR(spill.Create(config.memory.spill_dirs[0]));
   }
 
   GANTRY_ASSIGN_OR_RETURN(
@@ -281,7 +288,7 @@ CommandResult DemoCommand(Arguments arguments, const CommandContext& context) {
   if (!result.ok()) return Failure(result.status());
   const std::optional<DemoResult> finished = *std::move(result);
   if (!finished.has_value()) return {.exit_code = kExitInterrupted, .status = absl::OkStatus()};
-  const absl::Status told = Tell(*request, *finished, *context.console);
+  const absl::Status told = Tell(*request, *finished, context);
   return told.ok() ? CommandResult{} : Failure(told);
 }
 

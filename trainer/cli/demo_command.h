@@ -9,7 +9,7 @@
 
 namespace gantry {
 
-// `gantry demo [--quick] [--text=FILE[,FILE...] [FILE...]] [--out=FOLDER] [--spill_dir=FOLDER]
+// `gantry demo [--quick] [--text=FILE[,FILE...] [FILE...]] [--out=FOLDER] [--spill_dirs=FOLDER]
 // [--key=value ...]`. Writes FOLDER/summary.json; FOLDER is out/demo unless named.
 CommandResult DemoCommand(Arguments arguments, const CommandContext& context);
 

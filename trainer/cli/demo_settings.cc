@@ -51,7 +51,7 @@ MemoryConfig ResidentMemory(const MemoryConfig& budgeted, Bytes model_state, Byt
   // Room for the last chunk of each kind, and for gaps between activations.
   memory.device_memory = model_state + activations * 2 + 128_MiB;
   memory.host_memory = 64_MiB;
-  memory.spill_dir.clear();
+  memory.spill_dirs.clear();
   memory.policy = "device";
   memory.chunk_elements = 0;
   return memory;

@@ -11,9 +11,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/file_calls.h"
 #include "base/strings.h"
 #include "trainer/booster/stop_source.h"
 #include "trainer/cli/arguments.h"
+#include "trainer/cli/clean_command.h"
 #include "trainer/cli/command.h"
 #include "trainer/cli/console.h"
 #include "trainer/cli/demo_command.h"
@@ -37,6 +39,7 @@ CommandResult Dispatch(Arguments arguments, const CommandContext& context) {
   if (command == "train") return TrainCommand(std::move(arguments), context);
   if (command == "generate") return GenerateCommand(std::move(arguments), context);
   if (command == "demo") return DemoCommand(std::move(arguments), context);
+  if (command == "clean") return CleanCommand(std::move(arguments), context);
   if (command == "inspect") return InspectCommand(std::move(arguments), context);
   if (command == "help") return HelpCommand(arguments, context);
   if (command == "version") return VersionCommand(std::move(arguments), context);
@@ -57,12 +60,14 @@ int Run(std::span<const char* const> words) {
                    .err = stderr,
                    .progress = isatty(STDERR_FILENO) == 1 ? Console::Progress::kBar
                                                           : Console::Progress::kLines});
+  PosixFileCalls files;
   StopSource stop;
   const InterruptHandler interrupts(&stop);
   CommandResult result;
   try {
     absl::StatusOr<Arguments> arguments = ParseArguments(words);
-    result = arguments.ok() ? Dispatch(*std::move(arguments), {.console = &console, .stop = &stop})
+    result = arguments.ok() ? Dispatch(*std::move(arguments),
+                                       {.console = &console, .files = &files, .stop = &stop})
                             : UsageError(arguments.status());
   } catch (const std::bad_alloc&) {
     result = Failure(ResourceExhausted("the machine is out of memory: use smaller budgets"));

@@ -13,18 +13,22 @@
 #include <vector>
 
 #include "base/random.h"
+#include "base/strings.h"
 #include "trainer/cli/testing/program.h"
 #include "trainer/cli/testing/program_folder.h"
 
 namespace gantry {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::MatchesRegex;
 
 // Budgets in which everything moves through all tiers.
 const std::vector<std::string> kTight = {"--device=emulated", "--device_memory=3MiB",
-                                         "--host_memory=3MiB", "--spill_dir=."};
+                                         "--host_memory=3MiB", "--spill_dirs=."};
 
 std::vector<std::string> With(std::vector<std::string> list, std::vector<std::string> more) {
   list.insert(list.end(), more.begin(), more.end());
@@ -42,6 +46,16 @@ std::vector<std::string> Losses(const ProgramFolder& folder, const std::string& 
     losses[step - 1] = JsonValue(line, "loss");
   }
   return losses;
+}
+
+// The directories of runs in the folder.
+std::vector<std::string> RunDirectories(const ProgramFolder& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("gantry-")) names.push_back(name);
+  }
+  return names;
 }
 
 TEST(GantryResume, KilledAtAnyMomentAndResumedIsBitIdentical) {
@@ -74,9 +88,64 @@ TEST(GantryResume, KilledAtAnyMomentAndResumedIsBitIdentical) {
   ASSERT_EQ(last.exit_code, 0) << last.err;
   EXPECT_EQ(JsonValue(last.out, "parameter_hash"), JsonValue(whole.out, "parameter_hash"));
   EXPECT_EQ(Losses(folder, "killed.jsonl"), Losses(folder, "whole.jsonl"));
-  for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
-    EXPECT_FALSE(entry.path().filename().string().starts_with("gantry-")) << entry.path();
+  EXPECT_THAT(last.err, HasSubstr(StrCat("runs that died left ", killed)));
+  EXPECT_THAT(last.err, HasSubstr("behind: `gantry clean .` removes "));
+  EXPECT_EQ(RunDirectories(folder).size(), static_cast<size_t>(killed));
+  EXPECT_EQ(folder.Run({"clean", "."}).exit_code, 0);
+  EXPECT_THAT(RunDirectories(folder), IsEmpty());
+}
+
+// A run that is killed beside one that lives.
+TEST(GantryResume, CleanRemovesTheDeadAndNotTheLiving) {
+  const ProgramFolder folder("clean");
+  folder.Write("spill.yaml", "memory: {spill_dirs: [.]}\n");
+  const ProgramOptions endless = folder.Train(With(kTight, {"--steps=100000"}));
+  Program living(endless);
+  Program dying(endless);
+  for (Program* program : {&living, &dying}) {
+    ASSERT_TRUE(program->WaitForLine("step 1/").has_value());
   }
+  EXPECT_EQ(folder.Run({"clean", "."}).out, "nothing to clean\n");
+  EXPECT_EQ(RunDirectories(folder).size(), 2u);
+  dying.Signal(SIGKILL);
+  EXPECT_EQ(dying.Finish().signal, SIGKILL);
+
+  const ProgramResult dry = folder.Run({"clean", "--config=spill.yaml", "--dry-run"});
+  EXPECT_EQ(dry.exit_code, 0) << dry.err;
+  EXPECT_THAT(dry.out, MatchesRegex("would remove \\./gantry-[0-9]+-[0-9a-f]+: started [0-9]+s ago "
+                                    "as process [0-9]+ on [^ ]+\n"));
+  EXPECT_EQ(RunDirectories(folder).size(), 2u);
+  const ProgramResult json = folder.Run({"clean", ".", "--json"});
+  EXPECT_EQ(json.exit_code, 0) << json.err;
+  EXPECT_THAT(JsonValue(json.out, "runs"), AllOf(HasSubstr("\"age_seconds\":"),
+                                                 HasSubstr("\"removed\":true,\"state\":\"dead\"")));
+  EXPECT_EQ(RunDirectories(folder).size(), 1u);
+  EXPECT_EQ(folder.Run({"clean", ".", "--json"}).out,
+            "{\"command\":\"clean\",\"dry_run\":false,\"runs\":[]}\n");
+  EXPECT_TRUE(living.WaitForLine("step 2").has_value());
+  living.Signal(SIGINT);
+  EXPECT_EQ(living.Finish().exit_code, 130);
+  EXPECT_THAT(RunDirectories(folder), IsEmpty());
+}
+
+TEST(GantryResume, CleanLeavesOtherMachinesAloneAndNamesThem) {
+  const ProgramFolder folder("elsewhere");
+  const std::string run = "gantry-7-0123456789abcdef";
+  std::filesystem::create_directory(folder.path() + "/" + run);
+  folder.Write(run + "/lock",
+               "pid 7 host worker-9.example boot 0-0 started 2026-01-01T00:00:00Z\n");
+  const ProgramResult result = folder.Run({"clean", ".", "none"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.out,
+              MatchesRegex("left \\./gantry-7-0123456789abcdef: started [0-9]+h[0-9]+m ago "
+                           "as process 7 on worker-9.example; clean it there\n"));
+  EXPECT_EQ(result.err,
+            "gantry: error: spill directory 'none' does not exist: create it or name "
+            "another one\n");
+  EXPECT_EQ(RunDirectories(folder).size(), 1u);
+  const ProgramResult train = RunProgram(folder.Train({"--spill_dirs=."}));
+  EXPECT_EQ(train.exit_code, 0) << train.err;
+  EXPECT_THAT(train.err, Not(HasSubstr("gantry clean"))) << "there is nothing to do about it here";
 }
 
 TEST(GantryResume, CtrlCSavesAndSaysHowToResume) {

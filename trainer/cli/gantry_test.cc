@@ -87,7 +87,7 @@ TEST(Gantry, TheBudgetDoesNotChangeTheGeneratedText) {
   generate.push_back("--device_memory=16MiB");
   const ProgramResult roomy = folder.Run(generate);
   generate.back() = "--device_memory=1MiB";
-  for (const char* more : {"--device=emulated", "--host_memory=1MiB", "--spill_dir=."}) {
+  for (const char* more : {"--device=emulated", "--host_memory=1MiB", "--spill_dirs=."}) {
     generate.emplace_back(more);
   }
   const ProgramResult tight = folder.Run(generate);
@@ -134,7 +134,7 @@ TEST(Gantry, HelpIsThere) {
   EXPECT_EQ(folder.Run({"--help"}).out, folder.Run({"help"}).out);
   EXPECT_THAT(folder.Run({"train", "--help"}).out, HasSubstr("device_memory = 1GiB"));
   EXPECT_EQ(folder.Run({"help", "train"}).out, folder.Run({"train", "-h"}).out);
-  for (const char* command : {"generate", "demo", "inspect", "version", "config"}) {
+  for (const char* command : {"generate", "demo", "inspect", "clean", "version", "config"}) {
     EXPECT_EQ(folder.Run({"help", command}).exit_code, 0) << command;
   }
 }
@@ -182,6 +182,10 @@ TEST(Gantry, UsageErrorsAreOneLineAndTwo) {
       {{"inspect"}, "name a checkpoint: gantry inspect CHECKPOINT"},
       {{"inspect", "a", "b"}, "'b' is one word too many"},
       {{"inspect", "a", "--verfy"}, "unknown option '--verfy'"},
+      {{"clean"}, "name the folders that runs spilled to, or a config with memory.spill_dirs"},
+      {{"clean", "--config=tiny.yaml"}, "name the folders that runs spilled to"},
+      {{"clean", "--config=none.yaml"}, "cannot read config file 'none.yaml'"},
+      {{"clean", ".", "--dry"}, "unknown option '--dry'"},
       {{"version", "x"}, "'x' is one word too many"},
       {{"demo", "--out="}, "--out needs a value, as in --out=..."},
       {{"demo", "--checkpoint_dir=x"}, "--checkpoint_dir: the demonstration keeps no checkpoints"},
@@ -211,12 +215,12 @@ TEST(Gantry, FailuresAreOneLineAndOne) {
        "cannot read text file 'none.txt': open none.txt: ENOENT (No such file"},
       {{"--files=."}, "cannot read text file '.': . is a directory, not a regular file"},
       {{"--files=short.txt"}, "the training text has 9 bytes, but one sequence of 16 tokens"},
-      {{"--spill_dir=none"},
+      {{"--spill_dirs=none"},
        "spill directory 'none' does not exist: create it or name another one"},
-      {{"--spill_dir=text.txt"}, "spill directory 'text.txt' is not a directory"},
-      {{"--spill_dir=/proc"}, "spill directory '/proc'"},
+      {{"--spill_dirs=text.txt"}, "spill directory 'text.txt' is not a directory"},
+      {{"--spill_dirs=/proc"}, "spill directory '/proc'"},
       {{"--checkpoint_dir=text.txt"}, "create directory text.txt"},
-      {{"--log_file=/proc/none/x"}, "create folder /proc/none"},
+      {{"--log_file=/proc/none/x"}, "create directory /proc/none"},
       {{"--resume=none"}, "no checkpoint at 'none': there is no such directory"},
       {{"--checkpoint_dir=good", "--resume=never"}, "'good' holds checkpoints of an earlier run"},
       {{"--checkpoint_dir=good", "--width=96", "--steps=99"},
@@ -294,7 +298,7 @@ TEST(Gantry, FullDisksAreToldAndLeaveNothing) {
   EXPECT_THAT(checkpoint.err, HasSubstr("state.bin"));
 
   options = folder.Train(
-      {"--device=emulated", "--device_memory=3MiB", "--host_memory=3MiB", "--spill_dir=."});
+      {"--device=emulated", "--device_memory=3MiB", "--host_memory=3MiB", "--spill_dirs=."});
   options.file_bytes_max = 100'000;
   const ProgramResult spill = RunProgram(options);
   EXPECT_EQ(spill.exit_code, 1);
@@ -311,7 +315,7 @@ TEST(Gantry, PermissionsAreTold) {
   const std::string locked = folder.path() + "/locked";
   ASSERT_EQ(mkdir(locked.c_str(), 0500), 0);
   const auto before = Contents(folder.path());
-  for (const char* more : {"--files=secret.txt", "--spill_dir=locked", "--checkpoint_dir=locked/c",
+  for (const char* more : {"--files=secret.txt", "--spill_dirs=locked", "--checkpoint_dir=locked/c",
                            "--log_file=locked/log", "--resume=locked"}) {
     SCOPED_TRACE(more);
     ProgramOptions options = folder.Train({more});

@@ -60,7 +60,7 @@ absl::StatusOr<std::unique_ptr<LlamaModel>> FrozenModel(GeminiPlugin& plugin,
 absl::StatusOr<Generated> Generate(RunConfig config, const CommandContext& context,
                                    OutputFormat format) {
   GANTRY_ASSIGN_OR_RETURN(const Checkpoint checkpoint,
-                          Checkpoint::Open(config.generate.checkpoint));
+                          Checkpoint::Open(context.files, config.generate.checkpoint));
   GANTRY_RETURN_IF_ERROR(ApplyModelSettings(checkpoint.manifest().settings, config));
   const TextRequest request{.prompt = config.generate.prompt,
                             .tokens = config.generate.tokens,
@@ -76,7 +76,8 @@ absl::StatusOr<Generated> Generate(RunConfig config, const CommandContext& conte
                                                 .compute_dtype = config.model.parameter_dtype,
                                                 .gradient_dtype = config.model.parameter_dtype,
                                                 .clock = &clock,
-                                                .logger = &logger}));
+                                                .logger = &logger,
+                                                .files = context.files}));
   GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<LlamaModel> model,
                           FrozenModel(*plugin, config.model));
   GANTRY_RETURN_IF_ERROR(GenerateText(*model, request, [](char) {}).status());  // dry
@@ -100,7 +101,7 @@ absl::StatusOr<Generated> Generate(RunConfig config, const CommandContext& conte
 CommandResult GenerateCommand(Arguments arguments, const CommandContext& context) {
   const absl::StatusOr<OutputFormat> format = TakeOutputFormat(arguments);
   if (!format.ok()) return UsageError(format.status());
-  const absl::StatusOr<RunConfig> config = TakeConfig(arguments, RunConfig());
+  const absl::StatusOr<RunConfig> config = TakeConfig(*context.files, arguments, RunConfig());
   if (!config.ok()) return UsageError(config.status());
   const absl::Status valid = CheckRequest(*config);
   if (!valid.ok()) return UsageError(valid);

@@ -22,6 +22,7 @@ constexpr std::string_view kOverview =
   generate   continue a text with the model of a checkpoint
   demo       train 100 million parameters in 128 MiB of device memory and compare with all resident
   inspect    show what a checkpoint holds
+  clean      remove what runs that died left in their spill folders
   help       this text; `gantry help COMMAND`, `gantry help config`
   version    the version
 
@@ -34,11 +35,11 @@ constexpr std::string_view kTrain =
     R"(usage: gantry train [CONFIG.yaml] [--key=value ...] [--json]
 
 Trains on the bytes of data.files, within memory.device_memory and memory.host_memory; what fits
-neither lies in memory.spill_dir. With train.checkpoint_dir set it saves every
+neither lies in memory.spill_dirs. With train.checkpoint_dir set it saves every
 train.checkpoint_every steps, at the end, and on Ctrl-C, and continues from there when run again.
 
   gantry train --files=book.txt --steps=500 --checkpoint_dir=runs/book
-  gantry train small.yaml --device=emulated --device_memory=128MiB --spill_dir=/nvme0
+  gantry train small.yaml --device=emulated --device_memory=128MiB --spill_dirs=/nvme0
 
 )";
 
@@ -53,7 +54,7 @@ the checkpoint; the generate and memory sections of the config count.
 )";
 
 constexpr std::string_view kDemo =
-    R"(usage: gantry demo [--quick] [--text=FILE[,FILE...]] [--out=FOLDER] [--spill_dir=FOLDER]
+    R"(usage: gantry demo [--quick] [--text=FILE[,FILE...]] [--out=FOLDER] [--spill_dirs=FOLDER]
                    [--key=value ...] [--json]
 
 Trains a decoder of 100 million parameters on text (Debian's package fortunes, or --text) with
@@ -68,6 +69,16 @@ constexpr std::string_view kInspect =
 Shows step, settings, tensors and sizes; --verify compares every byte with its checksum.
 )";
 
+constexpr std::string_view kClean =
+    R"(usage: gantry clean [FOLDER ...] [--config=FILE] [--dry-run] [--json]
+
+Removes the directories of dead runs from the folders, and from memory.spill_dirs of the config.
+Runs that live are not touched, and those of another machine are named and left, as only that one
+can tell whether they live. --dry-run removes nothing.
+
+  gantry clean /nvme0 /nvme1
+)";
+
 constexpr std::string_view kVersion = "usage: gantry version [--json]\n";
 
 }  // namespace
@@ -78,10 +89,11 @@ absl::StatusOr<std::string> HelpText(std::string_view command) {
   if (command == "generate") return StrCat(kGenerate, ConfigHelp());
   if (command == "demo") return std::string(kDemo);
   if (command == "inspect") return std::string(kInspect);
+  if (command == "clean") return std::string(kClean);
   if (command == "version") return std::string(kVersion);
   if (command == "config") return ConfigHelp();
-  const std::array<std::string, 7> names = {"train", "generate", "demo",  "inspect",
-                                            "help",  "version",  "config"};
+  const std::array<std::string, 8> names = {"train", "generate", "demo",    "inspect",
+                                            "clean", "help",     "version", "config"};
   const std::string nearest = NearestName(command, names.data(), names.size());
   if (nearest.empty()) {
     return InvalidArgument("unknown command '", command, "'; `gantry help` lists all");

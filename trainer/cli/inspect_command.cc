@@ -99,7 +99,7 @@ CommandResult InspectCommand(Arguments arguments, const CommandContext& context)
   const absl::Status rest = ExpectNothingElse(arguments);
   if (!rest.ok()) return UsageError(rest);
 
-  const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(path);
+  const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(context.files, path);
   if (!checkpoint.ok()) return Failure(checkpoint.status());
   if (*verify) {
     const absl::Status verified = checkpoint->Verify();

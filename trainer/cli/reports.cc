@@ -1,17 +1,15 @@
 #include "trainer/cli/reports.h"
 
 #include <fcntl.h>
-#include <sys/types.h>
-#include <unistd.h>
 
 #include <array>
-#include <cerrno>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/file_calls.h"
 #include "base/files.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
@@ -123,12 +122,13 @@ void ProgressReporter::OnCheckpoint(const CheckpointMetrics& metrics) {
                                 " in ", Fixed(Seconds(metrics.duration), 1), " s"));
 }
 
-JsonLog::JsonLog(FileDescriptor file, std::string path)
-    : file_(std::move(file)), path_(std::move(path)) {}
+JsonLog::JsonLog(FileCalls* files, FileDescriptor file, std::string path)
+    : files_(files), file_(std::move(file)), path_(std::move(path)) {}
 
-absl::StatusOr<std::unique_ptr<JsonLog>> JsonLog::Open(const std::string& path) {
-  GANTRY_ASSIGN_OR_RETURN(FileDescriptor file, OpenFile(path, O_WRONLY | O_CREAT | O_APPEND, 0666));
-  return std::unique_ptr<JsonLog>(new JsonLog(std::move(file), path));
+absl::StatusOr<std::unique_ptr<JsonLog>> JsonLog::Open(FileCalls* files, const std::string& path) {
+  GANTRY_ASSIGN_OR_RETURN(FileDescriptor file,
+                          OpenFile(*files, path, O_WRONLY | O_CREAT | O_APPEND, 0666));
+  return std::unique_ptr<JsonLog>(new JsonLog(files, std::move(file), path));
 }
 
 void JsonLog::OnStart(const RunDescription& description) {
@@ -172,15 +172,9 @@ void JsonLog::OnCheckpoint(const CheckpointMetrics& metrics) {
 
 void JsonLog::WriteLine(std::string line) {
   line += '\n';
-  std::string_view left = line;
-  while (!left.empty() && status_.ok()) {
-    const ssize_t written = write(file_.get(), left.data(), left.size());
-    if (written >= 0) {
-      left.remove_prefix(static_cast<size_t>(written));
-    } else if (errno != EINTR) {
-      status_ = ErrnoStatus(errno, StrCat("write log file ", path_));
-    }
-  }
+  if (!status_.ok()) return;
+  // At the end, whatever the offset: the file is open for appending.
+  status_ = WriteAll(*files_, {file_.get(), path_}, 0, std::as_bytes(std::span(line)));
 }
 
 ObserverList::ObserverList(std::vector<TrainingObserver*> observers)

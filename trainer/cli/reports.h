@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/clock.h"
+#include "base/file_calls.h"
 #include "base/files.h"
 #include "trainer/booster/metrics.h"
 #include "trainer/cli/console.h"
@@ -47,8 +48,8 @@ class ProgressReporter final : public TrainingObserver {
 // continues the log.
 class JsonLog final : public TrainingObserver {
  public:
-  // Errors: those of opening the file.
-  static absl::StatusOr<std::unique_ptr<JsonLog>> Open(const std::string& path);
+  // `files` outlives the log. Errors: those of opening the file.
+  static absl::StatusOr<std::unique_ptr<JsonLog>> Open(FileCalls* files, const std::string& path);
 
   void OnStart(const RunDescription& description) override;
   void OnStep(const StepMetrics& metrics) override;
@@ -58,9 +59,10 @@ class JsonLog final : public TrainingObserver {
   absl::Status status() const { return status_; }
 
  private:
-  JsonLog(FileDescriptor file, std::string path);
+  JsonLog(FileCalls* files, FileDescriptor file, std::string path);
   void WriteLine(std::string line);
 
+  FileCalls* files_;
   FileDescriptor file_;
   std::string path_;
   absl::Status status_;

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/file_calls.h"
 #include "base/files.h"
 #include "base/testing/status_matchers.h"
 #include "gemini/parameter_store.h"
@@ -121,28 +122,30 @@ TEST(Reports, ABarThatLinesPushAside) {
 }
 
 TEST(Reports, TheLogIsJsonLinesAndAppends) {
+  PosixFileCalls files;
   const std::string path = ::testing::TempDir() + "log.jsonl";
   remove(path.c_str());
   for (const int64_t step : {1, 2}) {
-    const auto log = JsonLog::Open(path);
+    const auto log = JsonLog::Open(&files, path);
     ASSERT_THAT(log, IsOk());
     StepMetrics metrics = Metrics(step);
     if (step == 2) metrics.loss = std::numeric_limits<double>::infinity();
     (*log)->OnStep(metrics);
     EXPECT_THAT((*log)->status(), IsOk());
   }
-  const std::string text = *ReadFileToString(path, 1_MiB);
+  const std::string text = *ReadFileToString(files, path, 1_MiB);
   EXPECT_THAT(text, HasSubstr("{\"event\":\"step\",\"step\":1,\"loss\":2.5,"));
   EXPECT_THAT(text, HasSubstr("\"stall_share\":0.25,\"device_bytes\":134217728,"));
   EXPECT_THAT(text, HasSubstr("}\n{\"event\":\"step\",\"step\":2,\"loss\":null,"));
 }
 
 TEST(Reports, ALogOnAFullDiskIsAnError) {
-  const auto log = JsonLog::Open("/dev/full");
+  PosixFileCalls files;
+  const auto log = JsonLog::Open(&files, "/dev/full");
   ASSERT_THAT(log, IsOk());
   (*log)->OnStep(Metrics(1));
   EXPECT_THAT((*log)->status(), StatusIs(absl::StatusCode::kResourceExhausted, "/dev/full"));
-  EXPECT_THAT(JsonLog::Open("/none/log"), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(JsonLog::Open(&files, "/none/log"), StatusIs(absl::StatusCode::kNotFound));
 }
 
 }  // namespace

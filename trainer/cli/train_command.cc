@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/file_calls.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
@@ -45,25 +46,26 @@ struct Outputs {
   std::unique_ptr<JsonTraceSink> trace;  // null: none
 };
 
-absl::StatusOr<Outputs> OpenOutputs(const TrainConfig& train) {
+absl::StatusOr<Outputs> OpenOutputs(FileCalls* files, const TrainConfig& train) {
   Outputs outputs;
   if (!train.log_file.empty()) {
-    GANTRY_RETURN_IF_ERROR(MakeParentDirectories(train.log_file));
-    GANTRY_ASSIGN_OR_RETURN(outputs.log, JsonLog::Open(train.log_file));
+    GANTRY_RETURN_IF_ERROR(MakeParentDirectories(*files, train.log_file));
+    GANTRY_ASSIGN_OR_RETURN(outputs.log, JsonLog::Open(files, train.log_file));
   }
   if (!train.trace_file.empty()) {
-    GANTRY_RETURN_IF_ERROR(MakeParentDirectories(train.trace_file));
+    GANTRY_RETURN_IF_ERROR(MakeParentDirectories(*files, train.trace_file));
     outputs.trace = std::make_unique<JsonTraceSink>(kTraceEventsMax);
   }
   return outputs;
 }
 
-absl::Status CloseOutputs(const TrainConfig& train, const Outputs& outputs, Logger& logger) {
+absl::Status CloseOutputs(const TrainConfig& train, const Outputs& outputs, FileCalls& files,
+                          Logger& logger) {
   if (outputs.trace != nullptr) {
     if (outputs.trace->dropped() > 0) {
       logger.Warning(StrCat("the trace is full: ", outputs.trace->dropped(), " events left out"));
     }
-    GANTRY_RETURN_IF_ERROR(outputs.trace->Write(train.trace_file));
+    GANTRY_RETURN_IF_ERROR(outputs.trace->Write(files, train.trace_file));
   }
   return outputs.log == nullptr ? absl::OkStatus() : outputs.log->status();
 }
@@ -130,10 +132,10 @@ absl::StatusOr<TrainingSummary> Train(const RunConfig& config, const CommandCont
                                       Logger& logger) {
   GANTRY_ASSIGN_OR_RETURN(
       const ByteCorpus corpus,
-      ByteCorpus::Load({.files = config.data.files,
-                        .sequence_length = config.data.sequence_length,
-                        .validation_fraction = config.data.validation_fraction}));
-  GANTRY_ASSIGN_OR_RETURN(const Outputs outputs, OpenOutputs(config.train));
+      ByteCorpus::Load(*context.files, {.files = config.data.files,
+                                        .sequence_length = config.data.sequence_length,
+                                        .validation_fraction = config.data.validation_fraction}));
+  GANTRY_ASSIGN_OR_RETURN(const Outputs outputs, OpenOutputs(context.files, config.train));
   MonotonicClock clock;
   GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<GeminiPlugin> plugin,
                           GeminiPlugin::Create({.memory = &config.memory,
@@ -142,6 +144,7 @@ absl::StatusOr<TrainingSummary> Train(const RunConfig& config, const CommandCont
                                                 .gradient_dtype = GradientDTypeOf(config),
                                                 .clock = &clock,
                                                 .logger = &logger,
+                                                .files = context.files,
                                                 .trace_sink = outputs.trace.get()}));
   ProgressReporter progress(
       {.console = context.console, .log_every = config.train.log_every, .label = ""});
@@ -155,11 +158,12 @@ absl::StatusOr<TrainingSummary> Train(const RunConfig& config, const CommandCont
                                            .engine = &plugin->engine(),
                                            .clock = &clock,
                                            .logger = &logger,
+                                           .files = context.files,
                                            .stop = context.stop,
                                            .observer = &all,
                                            .settings = SettingsOf(config)}));
   GANTRY_ASSIGN_OR_RETURN(TrainingSummary summary, trainer->Run());
-  GANTRY_RETURN_IF_ERROR(CloseOutputs(config.train, outputs, logger));
+  GANTRY_RETURN_IF_ERROR(CloseOutputs(config.train, outputs, *context.files, logger));
   return summary;
 }
 
@@ -168,7 +172,7 @@ absl::StatusOr<TrainingSummary> Train(const RunConfig& config, const CommandCont
 CommandResult TrainCommand(Arguments arguments, const CommandContext& context) {
   const absl::StatusOr<OutputFormat> format = TakeOutputFormat(arguments);
   if (!format.ok()) return UsageError(format.status());
-  const absl::StatusOr<RunConfig> config = TakeConfig(arguments, RunConfig());
+  const absl::StatusOr<RunConfig> config = TakeConfig(*context.files, arguments, RunConfig());
   if (!config.ok()) return UsageError(config.status());
   const absl::Status valid = ValidateTraining(*config);
   if (!valid.ok()) return UsageError(valid);

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
+#include "base/file_calls.h"
 #include "base/files.h"
 #include "base/hash.h"
 #include "base/status_macros.h"
@@ -31,9 +32,9 @@ absl::Status CheckOptions(const ByteCorpus::Options& options) {
 }
 
 // Adds the file's bytes to `text`.
-absl::Status Append(const std::string& path, std::string& text) {
+absl::Status Append(FileCalls& files, const std::string& path, std::string& text) {
   const Bytes room = kTextBytesMax - Bytes(static_cast<int64_t>(text.size()));
-  absl::StatusOr<std::string> content = ReadFileToString(path, room);
+  absl::StatusOr<std::string> content = ReadFileToString(files, path, room);
   if (content.status().code() == absl::StatusCode::kResourceExhausted) {
     return ResourceExhausted("with text file '", path, "' the text is larger than ", kTextBytesMax,
                              "; name less text");
@@ -56,10 +57,12 @@ absl::Status CheckLength(std::string_view part, size_t bytes, int64_t sequence_l
 
 }  // namespace
 
-absl::StatusOr<ByteCorpus> ByteCorpus::Load(const Options& options) {
+absl::StatusOr<ByteCorpus> ByteCorpus::Load(FileCalls& files, const Options& options) {
   GANTRY_RETURN_IF_ERROR(CheckOptions(options));
   std::string text;
-  for (const std::string& path : options.files) GANTRY_RETURN_IF_ERROR(Append(path, text));
+  for (const std::string& path : options.files) {
+    GANTRY_RETURN_IF_ERROR(Append(files, path, text));
+  }
 
   ByteCorpus corpus(std::move(text));
   const auto validation_bytes = static_cast<size_t>(

@@ -17,6 +17,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
+#include "base/file_calls.h"
 
 namespace gantry {
 
@@ -34,7 +35,7 @@ class ByteCorpus {
   // Errors: kInvalidArgument for no files, an empty file, something that is not a regular file, or
   // a part too short for one sequence; kResourceExhausted above kTextBytesMax; those of reading.
   // Each names the file and what to do.
-  static absl::StatusOr<ByteCorpus> Load(const Options& options);
+  static absl::StatusOr<ByteCorpus> Load(FileCalls& files, const Options& options);
 
   std::span<const uint8_t> training() const { return all().first(training_bytes_); }
   std::span<const uint8_t> validation() const { return all().subspan(training_bytes_); }

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/check.h"
+#include "base/file_calls.h"
 #include "base/files.h"
 #include "base/testing/status_matchers.h"
 
@@ -29,16 +30,17 @@ class ByteCorpusTest : public ::testing::Test {
  protected:
   std::string Path(const std::string& name) const { return ::testing::TempDir() + name; }
   std::string Write(const std::string& name, const std::string& content) {
-    GANTRY_CHECK_OK(WriteFileAtomically(Path(name), std::as_bytes(std::span(content))));
+    GANTRY_CHECK_OK(WriteFileAtomically(calls_, Path(name), std::as_bytes(std::span(content))));
     return Path(name);
   }
-  static absl::StatusOr<ByteCorpus> Load(std::vector<std::string> files,
-                                         int64_t sequence_length = 1,
-                                         double validation_fraction = 0.0) {
-    return ByteCorpus::Load({.files = std::move(files),
-                             .sequence_length = sequence_length,
-                             .validation_fraction = validation_fraction});
+  absl::StatusOr<ByteCorpus> Load(std::vector<std::string> files, int64_t sequence_length = 1,
+                                  double validation_fraction = 0.0) {
+    return ByteCorpus::Load(calls_, {.files = std::move(files),
+                                     .sequence_length = sequence_length,
+                                     .validation_fraction = validation_fraction});
   }
+
+  PosixFileCalls calls_;
 };
 
 TEST_F(ByteCorpusTest, HoldsTheBytesOfAllFilesInOrder) {

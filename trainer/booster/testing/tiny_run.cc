@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "base/check.h"
 #include "base/dtype.h"
+#include "base/file_calls.h"
 #include "base/files.h"
 #include "base/parallel_for.h"
 #include "base/strings.h"
@@ -24,7 +25,8 @@ RunConfig TinyConfig(const std::string& directory) {
   std::string text;
   for (int i = 0; i < 200; ++i) text += StrCat("line ", i % 7, " of the text; ");
   const std::string path = directory + "/tiny.txt";
-  GANTRY_CHECK_OK(WriteFileAtomically(path, std::as_bytes(std::span(text))));
+  PosixFileCalls files;
+  GANTRY_CHECK_OK(WriteFileAtomically(files, path, std::as_bytes(std::span(text))));
 
   RunConfig config;
   config.model = {.layers = 2,

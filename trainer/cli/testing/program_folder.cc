@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/file_calls.h"
 #include "base/files.h"
 #include "base/strings.h"
 #include "trainer/cli/testing/program.h"
@@ -40,11 +41,14 @@ ProgramFolder::ProgramFolder(const std::string& name) : path_(::testing::TempDir
 }
 
 void ProgramFolder::Write(const std::string& name, std::string_view content) const {
-  GANTRY_CHECK_OK(WriteFileAtomically(path_ + "/" + name, std::as_bytes(std::span(content))));
+  PosixFileCalls files;
+  GANTRY_CHECK_OK(
+      WriteFileAtomically(files, path_ + "/" + name, std::as_bytes(std::span(content))));
 }
 
 std::string ProgramFolder::Read(const std::string& name) const {
-  const absl::StatusOr<std::string> content = ReadFileToString(path_ + "/" + name, 64_MiB);
+  PosixFileCalls files;
+  const absl::StatusOr<std::string> content = ReadFileToString(files, path_ + "/" + name, 64_MiB);
   GANTRY_CHECK_OK(content.status());
   return *content;
 }
