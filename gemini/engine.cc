@@ -376,7 +376,7 @@ absl::Status EngineImpl::CreateFileTier(int64_t slots) {
                                                     .extent_bytes = layout_->slot_bytes(),
                                                     .extent_count = slots,
                                                     .logger = options_.logger,
-                                                    .files = &file_calls_}));
+                                                    .files = options_.files}));
   file_slots_ = slots;
   return absl::OkStatus();
 }

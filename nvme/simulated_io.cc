@@ -16,6 +16,7 @@ constexpr int64_t kNanosecondsPerSecond = 1'000'000'000;
 constexpr int kQueueDepthMax = 4096;
 // How many times longer a slow request takes.
 constexpr int64_t kSlowness = 50;
+constexpr uint64_t kRequestsBeforeVanishing = 65;
 
 Nanoseconds TransferTime(int64_t bytes, int64_t bandwidth_bytes_per_second) {
   if (bandwidth_bytes_per_second == 0) return 0;
@@ -38,8 +39,13 @@ absl::StatusOr<std::unique_ptr<SimulatedIo>> SimulatedIo::Create(const Options& 
   if (verdict.effect == FaultEffect::kFail) {
     return ErrnoStatus(verdict.error_number, "injected: setting up the simulated drive");
   }
-  return std::unique_ptr<SimulatedIo>(new SimulatedIo(options));
+  return std::unique_ptr<SimulatedIo>(new SimulatedIo(options, verdict));
 }
+
+SimulatedIo::SimulatedIo(const Options& options, const FaultPlan::Verdict& verdict)
+    : options_(options),
+      own_(verdict),
+      requests_left_(static_cast<int64_t>(verdict.salt % kRequestsBeforeVanishing)) {}
 
 SimulatedIo::~SimulatedIo() {
   while (queue_.pending() > 0 || completion_events_ > 0) {
@@ -49,7 +55,10 @@ SimulatedIo::~SimulatedIo() {
 
 void SimulatedIo::Submit(const IoRequest& request) {
   CheckRequest(request);
-  const FaultPlan::Verdict verdict = options_.faults->Next(FaultPoint::kRequest);
+  FaultPlan::Verdict verdict = options_.faults->Next(FaultPoint::kRequest);
+  if (own_.effect == FaultEffect::kVanish && requests_left_-- <= 0) {
+    verdict = {.effect = FaultEffect::kFail, .error_number = ENODEV};
+  }
   queue_.Push(request);
   if (verdict.effect != FaultEffect::kNone) struck_[request.tag] = verdict;
   ScheduleCompletions();  // of an empty one

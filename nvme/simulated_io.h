@@ -2,7 +2,8 @@
 // latency, which varies by a draw of the loop, and its bytes over the bandwidth, which all pieces
 // share; up to queue_depth pieces are under way, and they complete in any order. The bytes move
 // when the piece completes, through FileCalls and so to and from real files: whoever uses a buffer
-// early or gives it up too soon is found out. Faults come from the FaultPlan and its file calls.
+// early or gives it up too soon is found out. Faults come from the FaultPlan and its file calls; a
+// drive that vanishes does so after up to 64 requests.
 //
 //   GANTRY_ASSIGN_OR_RETURN(auto io, SimulatedIo::Create({.clock = &clock, .loop = &loop,
 //       .faults = &faults, .latency = 80'000, .bandwidth_bytes_per_second = 2'000'000'000,
@@ -52,7 +53,7 @@ class SimulatedIo final : public IoBackend {
   IoCounters counters() const override { return counters_; }
 
  private:
-  explicit SimulatedIo(const Options& options) : options_(options) {}
+  SimulatedIo(const Options& options, const FaultPlan::Verdict& verdict);
   // Puts as many pieces under way as there is room for.
   void StartPieces();
   void ScheduleTransfer(RequestQueue::Piece piece, Nanoseconds delay);
@@ -62,6 +63,8 @@ class SimulatedIo final : public IoBackend {
   int64_t Call(const IoRequest& piece);
 
   const Options options_;
+  const FaultPlan::Verdict own_;  // of the whole drive
+  int64_t requests_left_;         // before a drive that vanishes is gone
   RequestQueue queue_;
   // Of requests that the plan struck, until they complete.
   absl::flat_hash_map<uint64_t, FaultPlan::Verdict> struck_;

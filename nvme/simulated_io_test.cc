@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "base/check.h"
+#include "base/file_calls.h"
 #include "base/files.h"
 #include "base/hash.h"
 #include "base/random.h"
@@ -60,7 +61,8 @@ class OrderedSink final : public IoSink {
 struct Drive {
   explicit Drive(std::vector<Fault> planned, uint64_t seed = 1)
       : loop({.clock = &clock, .seed = seed}), faults(std::move(planned)) {
-    auto scratch = CreateScratchFile(directory.path());
+    PosixFileCalls posix;
+    auto scratch = CreateScratchFile(posix, directory.path());
     GANTRY_CHECK_OK(scratch.status());
     file = *std::move(scratch);
     Make({.clock = &clock,
@@ -220,13 +222,23 @@ TEST(SimulatedIo, FileCallsFallShortComeAgainAndFail) {
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("truncated")));
 }
 
+TEST(SimulatedIo, AVanishedDriveFailsEveryRequestFromThenOn) {
+  Drive drive(
+      {{.point = FaultPoint::kBackend, .first = 0, .effect = FaultEffect::kVanish, .salt = 3}});
+  const AlignedBlock block(4096);
+  for (uint64_t i = 0; i < 6; ++i) {
+    const auto code = i < 3 ? absl::StatusCode::kOk : absl::StatusCode::kUnavailable;
+    EXPECT_EQ(drive.Run(drive.Request(Kind::kWrite, 0, block, i)).code(), code) << i;
+  }
+}
+
 TEST(SimulatedIo, RequestsAndBackendsFailAndDawdle) {
   Drive drive({{.point = FaultPoint::kRequest, .first = 0, .error_number = ENODEV},
                {.point = FaultPoint::kRequest, .first = 1, .effect = FaultEffect::kSlow},
                {.point = FaultPoint::kBackend, .first = 1, .error_number = EPERM}});
   const AlignedBlock block(4096);
   EXPECT_THAT(drive.Run(drive.Request(Kind::kWrite, 0, block, 1)),
-              StatusIs(absl::StatusCode::kInternal, HasSubstr("ENODEV")));
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("ENODEV")));
   EXPECT_EQ(drive.faults.operations(FaultPoint::kWrite), 0);
   const Nanoseconds before = drive.clock.Now();
   EXPECT_THAT(drive.Run(drive.Request(Kind::kWrite, 0, block, 1)), IsOk());

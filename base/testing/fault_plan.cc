@@ -32,6 +32,8 @@ bool IsPossible(const Fault& fault) {
     case FaultEffect::kLoseWrite:
     case FaultEffect::kMisdirect:
       return fault.point == FaultPoint::kWrite;
+    case FaultEffect::kVanish:
+      return fault.point == FaultPoint::kBackend;
   }
   return false;
 }
@@ -52,6 +54,7 @@ FileFault FileFaultOf(const Fault& fault) {
     case FaultEffect::kNone:
     case FaultEffect::kFail:
     case FaultEffect::kSlow:
+    case FaultEffect::kVanish:
       break;
   }
   return FailCall{fault.error_number};
@@ -68,8 +71,8 @@ std::string_view Name(FaultPoint point) {
 
 std::string_view Name(FaultEffect effect) {
   static constexpr std::array<std::string_view, kFaultEffectCount> kNames = {
-      "is healthy",  "fails",   "is short",       "is slow",
-      "flips a bit", "is lost", "is misdirected", "truncates its file"};
+      "is healthy", "fails",          "is short",           "is slow", "flips a bit",
+      "is lost",    "is misdirected", "truncates its file", "vanishes"};
   return kNames[static_cast<size_t>(effect)];
 }
 

@@ -60,9 +60,11 @@ enum class FaultEffect : uint8_t {
   kFlipBit,    // one bit of what was read or written is wrong
   kLoseWrite,  // nothing was written
   kMisdirect,  // it was written somewhere else in the file
-  kTruncate,   // the file loses its second half, then the call goes on
+  kTruncate,   // the file is cut short, then the call goes on
+  // A backend is there at first and gone after some requests: they all fail from then on.
+  kVanish,
 };
-inline constexpr int kFaultEffectCount = 8;
+inline constexpr int kFaultEffectCount = 9;
 std::string_view Name(FaultEffect effect);  // "fails", "is short", ...
 
 struct Fault {
@@ -87,7 +89,7 @@ class FaultPlan {
   };
 
   // Where faults overlap, the first in the list decides. REQUIRES: counts at least 1; file calls
-  // are not slow, only reads and writes are short or lie, and nothing else lies.
+  // are not slow, only reads and writes lie, only transfers are short, only backends vanish.
   explicit FaultPlan(std::vector<Fault> faults);
 
   // The file system, with the faults of file calls.

@@ -13,6 +13,7 @@
 #include "base/testing/status_matchers.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/simulated_run.h"
+#include "tests/simulation/spill_folders.h"
 
 namespace gantry {
 namespace {
@@ -27,18 +28,24 @@ TEST_P(EngineSimulationTest, ComputesWhatTheOracleComputes) {
   SCOPED_TRACE(Describe(*scenario));
   const auto expected = RunOracle(*scenario);
   ASSERT_THAT(expected, IsOk());
+  const SpillFolders checkpoints(1);
   for (uint64_t order = 0; order < kOrders; ++order) {
     SCOPED_TRACE(StrCat("order ", order));
     FaultPlan healthy({});
-    const RunResult result =
-        RunSimulated({.scenario = &*scenario, .order_seed = order, .faults = &healthy});
+    const RunResult result = RunSimulated({.scenario = &*scenario,
+                                           .order_seed = order,
+                                           .faults = &healthy,
+                                           .checkpoint_directory = checkpoints.paths()[0]});
     ASSERT_THAT(result.status, IsOk());
     EXPECT_EQ(result.fingerprint, *expected);
+    EXPECT_EQ(result.left_behind, "");
     if (order > 0) continue;
     // The same again, and from the checkpoint.
     FaultPlan again({});
-    const RunResult replayed =
-        RunSimulated({.scenario = &*scenario, .order_seed = order, .faults = &again});
+    const RunResult replayed = RunSimulated({.scenario = &*scenario,
+                                             .order_seed = order,
+                                             .faults = &again,
+                                             .checkpoint_directory = checkpoints.paths()[0]});
     EXPECT_EQ(replayed.events, result.events);
     EXPECT_EQ(replayed.end, result.end);
     EXPECT_EQ(replayed.fingerprint, result.fingerprint);
@@ -46,6 +53,7 @@ TEST_P(EngineSimulationTest, ComputesWhatTheOracleComputes) {
     const RunResult resumed = RunSimulated({.scenario = &*scenario,
                                             .order_seed = order,
                                             .faults = &again,
+                                            .checkpoint_directory = {},
                                             .resume = &result.checkpoint});
     ASSERT_THAT(resumed.status, IsOk());
     EXPECT_EQ(resumed.fingerprint, *expected);
@@ -62,8 +70,10 @@ TEST(EngineSimulation, OrdersDiffer) {
   Nanoseconds first = 0;
   for (uint64_t order = 0; order < 8; ++order) {
     FaultPlan healthy({});
-    const RunResult result =
-        RunSimulated({.scenario = &*scenario, .order_seed = order, .faults = &healthy});
+    const RunResult result = RunSimulated({.scenario = &*scenario,
+                                           .order_seed = order,
+                                           .faults = &healthy,
+                                           .checkpoint_directory = {}});
     ASSERT_THAT(result.status, IsOk());
     if (order == 0) first = result.end;
     different += result.end != first ? 1 : 0;

@@ -6,6 +6,7 @@
 
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "tests/simulation/spill_folders.h"
 #include "tests/simulation/store_run.h"
 
 namespace gantry {
@@ -15,9 +16,6 @@ namespace {
 constexpr int64_t kForEver = int64_t{1} << 40;
 // Scenarios and healthy runs that a runner remembers.
 constexpr size_t kKnownMax = 64;
-
-// Whether every byte read is compared with a checksum.
-bool LiesAreFound(Subject subject) { return subject == Subject::kStore; }
 
 OperationCounts CountsOf(const FaultPlan& plan) {
   OperationCounts counts{};
@@ -64,7 +62,12 @@ std::string_view Name(CaseOutcome outcome) {
   return kNames[static_cast<size_t>(outcome)];
 }
 
-std::vector<Fault> FaultsAt(Subject subject, FaultPoint point) {
+// Whether every byte that file calls move is compared with a checksum. The engine's blocks are not.
+bool CaseRunner::LiesAreFound(const Healthy& run) const {
+  return run.subject == Subject::kStore || !known_.at(run.scenario_seed).scenario.files;
+}
+
+std::vector<Fault> CaseRunner::FaultsAt(const Healthy& run, FaultPoint point) const {
   std::vector<Fault> faults;
   const auto fails = [&](int error_number, int64_t count) {
     faults.push_back({.point = point, .count = count, .error_number = error_number});
@@ -72,11 +75,11 @@ std::vector<Fault> FaultsAt(Subject subject, FaultPoint point) {
   const auto suffers = [&](FaultEffect effect, uint64_t salt) {
     faults.push_back({.point = point, .effect = effect, .salt = salt});
   };
-  if (LiesAreFound(subject) && point == FaultPoint::kRead) {
+  if (LiesAreFound(run) && point == FaultPoint::kRead) {
     suffers(FaultEffect::kFlipBit, 12'345);
     suffers(FaultEffect::kTruncate, 1);
   }
-  if (LiesAreFound(subject) && point == FaultPoint::kWrite) {
+  if (LiesAreFound(run) && point == FaultPoint::kWrite) {
     suffers(FaultEffect::kFlipBit, 12'345);
     suffers(FaultEffect::kLoseWrite, 0);
     suffers(FaultEffect::kMisdirect, 0);
@@ -122,6 +125,8 @@ std::vector<Fault> FaultsAt(Subject subject, FaultPoint point) {
       break;
     case FaultPoint::kBackend:
       fails(EPERM, 1);
+      suffers(FaultEffect::kVanish, 9);
+      suffers(FaultEffect::kVanish, 40);
       break;
     case FaultPoint::kRequest:
       fails(EIO, 1);
@@ -189,8 +194,11 @@ absl::StatusOr<OperationCounts> CaseRunner::Count(const Healthy& run) {
 absl::StatusOr<OperationCounts> CaseRunner::CountEngine(const Healthy& run) {
   GANTRY_ASSIGN_OR_RETURN(const Known* known, Find(run.scenario_seed));
   FaultPlan healthy({});
-  const RunResult result = RunSimulated(
-      {.scenario = &known->scenario, .order_seed = run.order_seed, .faults = &healthy});
+  const SpillFolders folder(1);
+  const RunResult result = RunSimulated({.scenario = &known->scenario,
+                                         .order_seed = run.order_seed,
+                                         .faults = &healthy,
+                                         .checkpoint_directory = folder.paths()[0]});
   GANTRY_RETURN_IF_ERROR(result.status);
   if (result.fingerprint != known->expected) {
     return DataLoss("a healthy run computed something else: ", Describe(known->scenario),
@@ -226,29 +234,56 @@ CaseReport CaseRunner::RunStoreCase(const FaultCase& fault_case) {
 }
 
 CaseReport CaseRunner::RunEngine(const FaultCase& fault_case) {
-  const auto known = Find(fault_case.scenario_seed);
-  if (!known.ok()) return {CaseOutcome::kWrong, StrCat("no scenario: ", known.status().ToString())};
+  const auto found = Find(fault_case.scenario_seed);
+  if (!found.ok()) return {CaseOutcome::kWrong, StrCat("no scenario: ", found.status().ToString())};
+  const Known& known = **found;
+  const SpillFolders folder(1);
   FaultPlan plan({fault_case.fault});
-  const RunResult result = RunSimulated(
-      {.scenario = &(*known)->scenario, .order_seed = fault_case.order_seed, .faults = &plan});
-  if (!result.status.ok()) return Resume(fault_case, **known, result);
-  if (result.fingerprint != (*known)->expected) {
+  const RunResult result = RunSimulated({.scenario = &known.scenario,
+                                         .order_seed = fault_case.order_seed,
+                                         .faults = &plan,
+                                         .checkpoint_directory = folder.paths()[0]});
+  if (!result.left_behind.empty()) {
+    return {CaseOutcome::kWrong, StrCat("left behind: ", result.left_behind)};
+  }
+  if (!result.status.ok()) {
+    const std::string error = result.status.ToString();
+    const std::string complaint = ComplaintAbout(result.status);
+    if (!complaint.empty()) return {CaseOutcome::kWrong, StrCat(complaint, ": ", error)};
+    SavedState checkpoint = result.checkpoint;
+    if (known.scenario.checkpoint_on_disk) {
+      // Saving may have failed at its very end: what counts is what is there.
+      checkpoint.directory = folder.paths()[0];
+      checkpoint.steps = known.scenario.checkpoint_after;
+    }
+    return Resume(fault_case, known, checkpoint, error);
+  }
+  if (result.fingerprint != known.expected) {
     return {CaseOutcome::kWrong, "the run said nothing and computed something else"};
   }
-  return {plan.struck() > 0 ? CaseOutcome::kRight : CaseOutcome::kNotReached, ""};
+  if (plan.struck() == 0) return {CaseOutcome::kNotReached, ""};
+  // A lie in the checkpoint shows only to who reads it.
+  if (known.scenario.checkpoint_on_disk) {
+    CaseReport report = Resume(fault_case, known, result.checkpoint, "no error");
+    if (report.outcome == CaseOutcome::kWrong) return report;
+  }
+  return {CaseOutcome::kRight, ""};
 }
 
 CaseReport CaseRunner::Resume(const FaultCase& fault_case, const Known& known,
-                              const RunResult& failed) {
-  const std::string error = failed.status.ToString();
-  const std::string complaint = ComplaintAbout(failed.status);
-  if (!complaint.empty()) return {CaseOutcome::kWrong, StrCat(complaint, ": ", error)};
-  FaultPlan healthy({});
-  const RunResult resumed =
-      RunSimulated({.scenario = &known.scenario,
-                    .order_seed = fault_case.order_seed + 1,
-                    .faults = &healthy,
-                    .resume = failed.checkpoint.steps == 0 ? nullptr : &failed.checkpoint});
+                              const SavedState& checkpoint, const std::string& error) {
+  const auto run = [&](const SavedState* from) {
+    FaultPlan healthy({});
+    return RunSimulated({.scenario = &known.scenario,
+                         .order_seed = fault_case.order_seed + 1,
+                         .faults = &healthy,
+                         .checkpoint_directory = {},
+                         .resume = from});
+  };
+  RunResult resumed = run(&checkpoint);
+  // None was saved, or what was is damaged, and says so: then from the beginning.
+  const bool missing = absl::IsNotFound(resumed.status) || absl::IsDataLoss(resumed.status);
+  if (missing && !checkpoint.directory.empty()) resumed = run(nullptr);
   if (!resumed.status.ok()) {
     return {CaseOutcome::kWrong,
             StrCat("after ", error, " the run did not resume: ", resumed.status.ToString())};

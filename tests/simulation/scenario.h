@@ -42,6 +42,7 @@ struct Scenario {
   int queue_depth = 1;
 
   int64_t checkpoint_after = 1;  // steps
+  bool checkpoint_on_disk = false;
 };
 
 // The scenario of a seed, with budgets between the least that it can run with and ample ones.

@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/check.h"
@@ -17,6 +18,8 @@
 #include "gemini/testing/toy_model.h"
 #include "nvme/simulated_io.h"
 #include "tests/simulation/spill_folders.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/checkpoint_directory.h"
 
 namespace gantry {
 namespace {
@@ -44,25 +47,31 @@ class SimulatedMachine {
 
   absl::StatusOr<std::unique_ptr<Engine>> MakeEngine() {
     const int64_t slot = 2 * scenario_.chunk_elements;
-    return Engine::Create({.device = device_.get(),
-                           .team = team_.get(),
-                           .clock = &clock_,
-                           .logger = &logger_,
-                           .event_loop = &loop_,
-                           .device_memory = Bytes(slot * scenario_.device_slots),
-                           .host_memory = Bytes(slot * scenario_.host_slots),
-                           .spill_directory = scenario_.files ? folders_.paths()[0] : "",
-                           .make_io = [this](const IoBackendOptions& io) { return MakeDrive(io); },
-                           .policy = scenario_.policy,
-                           .static_fractions = scenario_.fractions,
-                           .look_ahead = scenario_.look_ahead,
-                           .chunk_elements = scenario_.chunk_elements,
-                           .gradient_dtype = scenario_.gradient_dtype,
-                           .update_order = scenario_.update_order});
+    return Engine::Create(
+        {.device = device_.get(),
+         .team = team_.get(),
+         .clock = &clock_,
+         .logger = &logger_,
+         .files = faults_->files(),
+         .event_loop = &loop_,
+         .device_memory = Bytes(slot * scenario_.device_slots),
+         .host_memory = Bytes(slot * scenario_.host_slots),
+         .spill_directories = scenario_.files ? folders_.paths() : std::vector<std::string>(),
+         .make_io = [this](const IoBackendOptions& io) { return MakeDrive(io); },
+         .policy = scenario_.policy,
+         .static_fractions = scenario_.fractions,
+         .look_ahead = scenario_.look_ahead,
+         .chunk_elements = scenario_.chunk_elements,
+         .gradient_dtype = scenario_.gradient_dtype,
+         .update_order = scenario_.update_order});
   }
 
   const EventLoop& loop() const { return loop_; }
   Nanoseconds Now() const { return clock_.Now(); }
+  std::string LeftBehind() const {
+    return folders_.WhatIsLeft(faults_->struck() == 0 ? SpillFolders::Run::kHealthy
+                                                      : SpillFolders::Run::kFaulty);
+  }
 
  private:
   absl::StatusOr<std::unique_ptr<IoBackend>> MakeDrive(const IoBackendOptions& io) {
@@ -90,8 +99,10 @@ bool Has(const TensorSpec& spec, StateKind kind) {
   return kind == StateKind::kParameter || spec.trainability == Trainability::kTrainable;
 }
 
-absl::Status Save(ParameterStore& store, const ToyModel& model, int64_t steps, SavedState& saved) {
-  SavedState state{.steps = steps, .values = {}};
+absl::Status SaveInMemory(ParameterStore& store, const ToyModel& model, int64_t steps,
+                          SavedState& saved) {
+  SavedState state;
+  state.steps = steps;
   for (const TensorId tensor : model.tensors()) {
     const TensorSpec& spec = store.layout().tensor(tensor);
     for (const StateKind kind : kKinds) {
@@ -106,7 +117,17 @@ absl::Status Save(ParameterStore& store, const ToyModel& model, int64_t steps, S
   return absl::OkStatus();
 }
 
-absl::Status Restore(ParameterStore& store, ToyModel& model, const SavedState& saved) {
+absl::Status SaveOnDisk(ParameterStore& store, FileCalls* files, const std::string& directory,
+                        int64_t steps, SavedState& saved) {
+  GANTRY_ASSIGN_OR_RETURN(const auto checkpoints,
+                          CheckpointDirectory::Open({.files = files, .path = directory}));
+  GANTRY_RETURN_IF_ERROR(checkpoints->Save(store, {.step = steps}, {}).status());
+  saved.directory = directory;
+  saved.steps = steps;
+  return absl::OkStatus();
+}
+
+absl::Status RestoreFromMemory(ParameterStore& store, const SavedState& saved) {
   for (const auto& [key, bytes] : saved.values) {
     const auto kind = static_cast<StateKind>(key.first);
     const TensorId tensor(key.second);
@@ -115,8 +136,18 @@ absl::Status Restore(ParameterStore& store, ToyModel& model, const SavedState& s
     if (kind == StateKind::kParameter && trainable) continue;
     GANTRY_RETURN_IF_ERROR(store.WriteState(kind, tensor, 0, bytes));
   }
-  model.ResumeAfter(saved.steps);
   return absl::OkStatus();
+}
+
+// The steps after which the store is now.
+absl::StatusOr<int64_t> Restore(ParameterStore& store, FileCalls* files, const SavedState& saved) {
+  if (saved.directory.empty()) {
+    GANTRY_RETURN_IF_ERROR(RestoreFromMemory(store, saved));
+    return saved.steps;
+  }
+  GANTRY_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(files, saved.directory));
+  GANTRY_RETURN_IF_ERROR(checkpoint.Restore(store));
+  return checkpoint.manifest().position.step;
 }
 
 absl::StatusOr<Fingerprint> FingerprintOf(ToyModel& model) {
@@ -139,18 +170,27 @@ absl::Status Begin(ParameterStore& store, ToyModel& model, const Scenario& scena
   return store.Seal();
 }
 
-// From where `from` ends to the last step; checkpoints go to `saved`.
-absl::StatusOr<Fingerprint> Train(ParameterStore& store, const Scenario& scenario,
-                                  const SavedState* from, SavedState& saved) {
+// From where `options.resume` ends to the last step; the checkpoint goes to `saved`.
+absl::StatusOr<Fingerprint> Train(ParameterStore& store, const RunOptions& options,
+                                  SavedState& saved) {
+  const Scenario& scenario = *options.scenario;
   ToyModel model(&store, scenario.model);
   GANTRY_RETURN_IF_ERROR(Begin(store, model, scenario));
-  GANTRY_RETURN_IF_ERROR(from == nullptr ? model.Initialize() : Restore(store, model, *from));
-  for (int64_t step = from == nullptr ? 1 : from->steps + 1; step <= scenario.steps; ++step) {
+  int64_t done = 0;
+  if (options.resume == nullptr || options.resume->steps == 0) {
+    GANTRY_RETURN_IF_ERROR(model.Initialize());
+  } else {
+    GANTRY_ASSIGN_OR_RETURN(done, Restore(store, options.faults->files(), *options.resume));
+    model.ResumeAfter(done);
+  }
+  for (int64_t step = done + 1; step <= scenario.steps; ++step) {
     GANTRY_RETURN_IF_ERROR(model.TrainStep(HyperOf(scenario, step)).status());
     if (scenario.evaluates) GANTRY_RETURN_IF_ERROR(model.Evaluate());
-    if (step == scenario.checkpoint_after) {
-      GANTRY_RETURN_IF_ERROR(Save(store, model, step, saved));
-    }
+    if (step != scenario.checkpoint_after) continue;
+    GANTRY_RETURN_IF_ERROR(
+        scenario.checkpoint_on_disk && !options.checkpoint_directory.empty()
+            ? SaveOnDisk(store, options.faults->files(), options.checkpoint_directory, step, saved)
+            : SaveInMemory(store, model, step, saved));
   }
   return FingerprintOf(model);
 }
@@ -164,7 +204,7 @@ RunResult RunSimulated(const RunOptions& options) {
     auto engine = machine.MakeEngine();
     result.status = engine.status();
     if (engine.ok()) {
-      auto trained = Train(**engine, *options.scenario, options.resume, result.checkpoint);
+      auto trained = Train(**engine, options, result.checkpoint);
       result.status = trained.status();
       if (trained.ok()) result.fingerprint = *trained;
       if (result.status.ok()) result.status = (*engine)->Drain();
@@ -172,6 +212,7 @@ RunResult RunSimulated(const RunOptions& options) {
   }
   result.events = machine.loop().events_run();
   result.end = machine.Now();
+  result.left_behind = machine.LeftBehind();
   return result;
 }
 
@@ -181,8 +222,10 @@ absl::StatusOr<Fingerprint> RunOracle(const Scenario& scenario) {
       const auto store,
       MemoryStore::Create(
           {.gradient_dtype = scenario.gradient_dtype, .activation_slots = 32, .team = team.get()}));
+  FaultPlan healthy({});
   SavedState unused;
-  return Train(*store, scenario, nullptr, unused);
+  return Train(*store, {.scenario = &scenario, .faults = &healthy, .checkpoint_directory = {}},
+               unused);
 }
 
 absl::Status TrySeal(const Scenario& scenario) {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -24,8 +25,9 @@ struct Fingerprint {
   bool operator==(const Fingerprint&) const = default;
 };
 
-// All state after some steps, in memory.
+// All state after some steps: in memory, or in a checkpoint directory.
 struct SavedState {
+  std::string directory;  // empty: in memory
   int64_t steps = 0;
   std::map<std::pair<int, int64_t>, std::vector<std::byte>> values;  // by kind and tensor
 };
@@ -34,15 +36,17 @@ struct RunOptions {
   const Scenario* scenario;
   uint64_t order_seed = 0;             // of the event loop: which of many orders
   FaultPlan* faults;                   // what fails; counts all operations
-  const SavedState* resume = nullptr;  // null: from the beginning
+  std::string checkpoint_directory;    // for scenarios with a checkpoint on disk
+  const SavedState* resume = nullptr;  // null, or of 0 steps: from the beginning
 };
 
 struct RunResult {
   absl::Status status;      // of the first call that failed
   Fingerprint fingerprint;  // when it is OK
-  SavedState checkpoint;    // the last complete one; of 0 steps: none
+  SavedState checkpoint;    // the last complete one; of 0 steps: none, as far as this run knows
   int64_t events = 0;
-  Nanoseconds end = 0;  // virtual
+  Nanoseconds end = 0;      // virtual
+  std::string left_behind;  // in the spill folders: empty
 };
 
 // A run to its end, or to its first error.

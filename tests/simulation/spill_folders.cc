@@ -5,7 +5,9 @@
 #include <system_error>
 
 #include "base/check.h"
+#include "base/file_calls.h"
 #include "base/strings.h"
+#include "nvme/run_directory.h"
 
 namespace gantry {
 
@@ -27,8 +29,13 @@ SpillFolders::~SpillFolders() {
   std::filesystem::remove_all(root_, ignored);
 }
 
-std::string SpillFolders::WhatIsLeft() const {
+std::string SpillFolders::WhatIsLeft(Run run) const {
+  PosixFileCalls files;
   for (const std::string& path : paths_) {
+    if (run == Run::kFaulty) {
+      const auto cleaned = RunDirectory::CleanStale(files, path);
+      if (!cleaned.ok()) return cleaned.status().ToString();
+    }
     for (const auto& entry : std::filesystem::directory_iterator(path)) return entry.path();
   }
   return "";

@@ -17,8 +17,10 @@ class SpillFolders {
   SpillFolders& operator=(const SpillFolders&) = delete;
 
   const std::vector<std::string>& paths() const { return paths_; }
-  // The first thing that lies in one of them; empty: nothing.
-  std::string WhatIsLeft() const;
+  // After a run: the first thing that lies in one of them. After one with faults, whose clean-up
+  // may have failed as well, only what the next run would not clear away either. Empty: nothing.
+  enum class Run { kHealthy, kFaulty };
+  std::string WhatIsLeft(Run run) const;
 
  private:
   std::string root_;

@@ -108,9 +108,10 @@ class StoreScript final : public StoreSink {
       if (!pending_.empty()) result_.wrong = StrCat(pending_.size(), " requests never completed");
       store_.reset();
     }
-    const std::string left = folders_.WhatIsLeft();
-    // After a failed clean-up something may be.
-    if (!left.empty() && result_.error.ok()) result_.wrong = StrCat("left behind: ", left);
+    const bool healthy = options_.faults->struck() == 0;
+    const std::string left =
+        folders_.WhatIsLeft(healthy ? SpillFolders::Run::kHealthy : SpillFolders::Run::kFaulty);
+    if (!left.empty()) result_.wrong = StrCat("left behind: ", left);
     result_.events = loop_.events_run();
     result_.end = clock_.Now();
     return std::move(result_);
