@@ -98,14 +98,10 @@ void SimulatedIo::ScheduleTransfer(RequestQueue::Piece piece, Nanoseconds delay)
 // One system call for what is left of the piece, and what follows from its result.
 void SimulatedIo::Transfer(RequestQueue::Piece piece) {
   const auto struck = struck_.find(piece.tag);
-  if (struck != struck_.end() && struck->second.effect == FaultEffect::kFail) {
-    const IoRequest& transfer = piece.progress.piece();
-    return FinishPiece(
-        piece, ErrnoStatus(struck->second.error_number,
-                           StrCat("injected: ", ToString(transfer.kind), " of ",
-                                  transfer.buffer.size(), " bytes at offset ", transfer.offset)));
-  }
-  switch (piece.progress.Advance(Call(piece.progress.next()))) {
+  const bool fails = struck != struck_.end() && struck->second.effect == FaultEffect::kFail;
+  const int64_t result =
+      fails ? -int64_t{struck->second.error_number} : Call(piece.progress.next());
+  switch (piece.progress.Advance(result)) {
     case RequestProgress::Action::kDone:
       if (piece.progress.piece().kind == IoRequest::Kind::kRead) HashPiece(piece.progress.piece());
       CountDone(piece.progress.piece(), counters_);
