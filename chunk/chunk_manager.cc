@@ -252,6 +252,13 @@ absl::StatusOr<std::array<int64_t, 2>> ChunkManager::TakeBack(BlockIndex index) 
   return std::exchange(record.extents, std::exchange(record.aside, {-1, -1}));
 }
 
+std::span<std::byte> ChunkManager::storage_memory() const {
+  const Slab& slab = unified_ ? *device_slab_ : *host_slab_;
+  if (slab.slot_count() == 0) return {};
+  return {slab.parking(SlotId(0)),
+          static_cast<size_t>(slab.slot_count() * slab.slot_bytes().count())};
+}
+
 std::byte* ChunkManager::Part(BlockIndex index, Tier tier, int part) const {
   const BlockCopy& c = copy(index, tier);
   GANTRY_CHECK(c.phase != CopyPhase::kAbsent) << Describe(index);

@@ -140,6 +140,10 @@ class ChunkManager {
   // are free now. REQUIRES: the copies are idle.
   absl::StatusOr<std::array<int64_t, 2>> TakeBack(BlockIndex index);
 
+  // All slots of the storage tier at their parking addresses: what the file tier moves blocks of.
+  // (A unified device's parameters and gradients are elsewhere while they are valid.)
+  std::span<std::byte> storage_memory() const;
+
   // The bytes of slot `part` (0 or 1) of a copy that is filling or valid.
   std::byte* Part(BlockIndex index, Tier tier, int part) const;
   // The home address of the block's first byte. REQUIRES: parameter or gradient block.

@@ -35,7 +35,8 @@ class Slab {
   virtual ~Slab() = default;
   virtual Bytes slot_bytes() const = 0;
   virtual int64_t slot_count() const = 0;
-  // Where the bytes of an unmapped slot are. REQUIRES: the slot is not mapped at a home address.
+  // Where the bytes of an unmapped slot are; slots follow each other without gaps. The bytes are
+  // there only while the slot is not mapped at a home address.
   virtual std::byte* parking(SlotId slot) const = 0;
 };
 

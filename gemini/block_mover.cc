@@ -9,12 +9,19 @@
 #include "base/strings.h"
 
 namespace gantry {
+namespace {
+
+// How urgent a file transfer is that was started for a want of `rank`.
+IoPriority PriorityOf(int32_t rank, Tier to) {
+  constexpr int32_t kDemandEnd = (static_cast<int32_t>(WantPriority::kDemand) + 1) << 20;
+  if (rank < kDemandEnd) return IoPriority::kDemand;
+  return to == Tier::kFile ? IoPriority::kWriteBack : IoPriority::kPrefetch;
+}
+
+}  // namespace
 
 BlockMover::BlockMover(const Options& options)
-    : manager_(*options.manager),
-      transfers_(*options.transfers),
-      file_(options.file),
-      order_(options.order) {
+    : manager_(*options.manager), transfers_(*options.transfers), order_(options.order) {
   const auto blocks = static_cast<size_t>(manager_.block_count());
   keys_.assign(blocks, 0);
   for (int tier = 0; tier < 2; ++tier) {
@@ -56,6 +63,7 @@ absl::StatusOr<int64_t> BlockMover::Pump() {
     // The compute thread takes the slots itself, after this.
     if (there) claimed_[static_cast<size_t>(Tier::kDevice)] += activation_need_;
   }
+  UpdatePriorities();
   GANTRY_RETURN_IF_ERROR(AdvanceDrains());
   for (int p = 0; p < kWantPriorityCount; ++p) {
     const std::vector<Want>& list = wants_[static_cast<size_t>(p)];
@@ -94,7 +102,12 @@ absl::Status BlockMover::Advance(const Want& want, Rank rank) {
   if (from_near && near.writers > 0) return absl::OkStatus();  // its next version is being made
   if (!from_near && device_from_host) {
     // A file's bytes reach a discrete device through a host slot.
-    return Advance({.block = want.block, .tier = Tier::kHost, .need_time = want.need_time}, rank);
+    const Want via{.block = want.block, .tier = Tier::kHost, .need_time = want.need_time};
+    if (near.phase == CopyPhase::kAbsent && record.file_valid) {
+      GANTRY_ASSIGN_OR_RETURN(const bool started, TryFetch(want, rank));
+      if (started) return absl::OkStatus();
+    }
+    return Advance(via, rank);
   }
   GANTRY_CHECK(from_near || record.file_valid)
       << "wanted on " << want.tier << " but nowhere valid: " << manager_.Describe(want.block);
@@ -104,7 +117,7 @@ absl::Status BlockMover::Advance(const Want& want, Rank rank) {
   if (from_near && manager_.copy(want.block, neighbour).phase != CopyPhase::kValid) {
     return absl::OkStatus();
   }
-  return StartMove(want.block, from_near ? neighbour : Tier::kFile, want.tier);
+  return StartMove(want.block, from_near ? neighbour : Tier::kFile, want.tier, rank);
 }
 
 // Gives the block slots without a transfer: undefined bytes for a caller that overwrites them, or
@@ -144,7 +157,7 @@ bool BlockMover::MayLeave(BlockIndex block, Tier tier, const Want& want, Rank ra
   const BlockCopy& c = manager_.copy(block, tier);
   if (!c.idle() || c.evicting || block == want.block) return false;
   if (RankOf(block, tier) <= rank) return false;
-  if (file_ == nullptr && WritesToFile(tier) && !manager_.HasOtherCopy(block, tier)) return false;
+  if (!has_files() && WritesToFile(tier) && !manager_.HasOtherCopy(block, tier)) return false;
   const bool prefetch = rank >= (static_cast<Rank>(WantPriority::kPrefetch) << 20);
   if (!prefetch) return true;
   if (residency_[static_cast<size_t>(tier)][static_cast<size_t>(block)] == Residency::kPinned) {
@@ -188,7 +201,7 @@ BlockIndex BlockMover::PickVictim(Tier tier, const Want& want, Rank rank) const 
 absl::Status BlockMover::Evict(BlockIndex block, Tier tier) {
   const BlockCopy& c = manager_.copy(block, tier);
   if (!c.idle() || c.evicting) return absl::OkStatus();
-  if (file_ == nullptr && WritesToFile(tier) && !manager_.HasOtherCopy(block, tier)) {
+  if (!has_files() && WritesToFile(tier) && !manager_.HasOtherCopy(block, tier)) {
     return absl::OkStatus();
   }
   return StartEviction(block, tier, kUnwanted);
@@ -214,7 +227,7 @@ absl::Status BlockMover::StartEviction(BlockIndex block, Tier tier, Rank rank) {
   ++counters_.write_downs[static_cast<size_t>(tier)];
   if (WritesToFile(tier)) {
     GANTRY_RETURN_IF_ERROR(TakeExtents(block));
-    return StartMove(block, tier, Tier::kFile);
+    return StartMove(block, tier, Tier::kFile, rank);
   }
   // Only this one: those that wait already have claimed their host slots in this Pump.
   GANTRY_ASSIGN_OR_RETURN(const bool done, AdvanceDrain(block));
@@ -242,7 +255,7 @@ absl::StatusOr<bool> BlockMover::AdvanceDrain(BlockIndex block) {
   const Want want{.block = block, .tier = Tier::kHost};
   GANTRY_ASSIGN_OR_RETURN(const bool room,
                           MakeRoom(Tier::kHost, manager_.block(block).slots, want, -1));
-  if (room) GANTRY_RETURN_IF_ERROR(StartMove(block, Tier::kDevice, Tier::kHost));
+  if (room) GANTRY_RETURN_IF_ERROR(StartMove(block, Tier::kDevice, Tier::kHost, -1));
   return room;
 }
 
@@ -250,13 +263,13 @@ absl::Status BlockMover::TakeExtents(BlockIndex block) {
   BlockRecord& record = manager_.block(block);
   for (int part = 0; part < record.slots; ++part) {
     if (record.extents[static_cast<size_t>(part)] >= 0) continue;
-    GANTRY_ASSIGN_OR_RETURN(const ExtentId extent, file_->AllocateExtent());
+    GANTRY_ASSIGN_OR_RETURN(const ExtentId extent, transfers_.store()->AllocateExtent());
     record.extents[static_cast<size_t>(part)] = extent.value();
   }
   return absl::OkStatus();
 }
 
-absl::Status BlockMover::StartMove(BlockIndex block, Tier from, Tier to) {
+absl::Status BlockMover::StartMove(BlockIndex block, Tier from, Tier to, Rank rank) {
   BlockRecord& record = manager_.block(block);
   ++progress_;
   if (to != Tier::kFile) {
@@ -267,6 +280,7 @@ absl::Status BlockMover::StartMove(BlockIndex block, Tier from, Tier to) {
     GANTRY_CHECK_EQ(source.writers, 0) << manager_.Describe(block);
     ++source.readers;
   }
+  Move move{.block = block, .from = from, .to = to};
   TransferTicket ticket(-1);
   if (from == Tier::kFile || to == Tier::kFile) {
     std::vector<FilePart> parts;
@@ -275,7 +289,9 @@ absl::Status BlockMover::StartMove(BlockIndex block, Tier from, Tier to) {
       parts.push_back({ExtentId(record.extents[static_cast<size_t>(part)]),
                        manager_.Part(block, memory, part)});
     }
-    ticket = from == Tier::kFile ? transfers_.ReadFile(parts) : transfers_.WriteFile(parts);
+    move.priority = PriorityOf(rank, to);
+    ticket = from == Tier::kFile ? transfers_.ReadFile(parts, move.priority)
+                                 : transfers_.WriteFile(parts, move.priority);
   } else {
     std::vector<CopyPart> parts;
     for (int part = 0; part < record.slots; ++part) {
@@ -284,8 +300,53 @@ absl::Status BlockMover::StartMove(BlockIndex block, Tier from, Tier to) {
     ticket = transfers_.Copy(
         to == Tier::kDevice ? CopyDirection::kHostToDevice : CopyDirection::kDeviceToHost, parts);
   }
-  moves_.emplace(ticket.value(), Move{block, from, to});
+  moves_.emplace(ticket.value(), move);
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> BlockMover::TryFetch(const Want& want, Rank rank) {
+  const int64_t slots = manager_.block(want.block).slots;
+  const Want via{.block = want.block, .tier = Tier::kHost, .need_time = want.need_time};
+  GANTRY_ASSIGN_OR_RETURN(const bool host_room, MakeRoom(Tier::kHost, slots, via, rank));
+  if (!host_room) return false;
+  GANTRY_ASSIGN_OR_RETURN(const bool device_room, MakeRoom(Tier::kDevice, slots, want, rank));
+  // Making room on the device may have taken the host's.
+  if (!device_room || manager_.pool(Tier::kHost).free_slots() < slots) return false;
+  GANTRY_CHECK(manager_.TryBeginFill(want.block, Tier::kHost)) << manager_.Describe(want.block);
+  GANTRY_CHECK(manager_.TryBeginFill(want.block, Tier::kDevice)) << manager_.Describe(want.block);
+  ++progress_;
+  std::vector<FetchPart> parts;
+  for (int part = 0; part < slots; ++part) {
+    parts.push_back({ExtentId(manager_.block(want.block).extents[static_cast<size_t>(part)]),
+                     manager_.Part(want.block, Tier::kHost, part),
+                     manager_.Part(want.block, Tier::kDevice, part)});
+  }
+  const IoPriority priority = PriorityOf(rank, Tier::kDevice);
+  const TransferTicket ticket = transfers_.FetchFile(parts, priority);
+  moves_.emplace(ticket.value(), Move{.block = want.block,
+                                      .from = Tier::kFile,
+                                      .to = Tier::kDevice,
+                                      .fetch = true,
+                                      .priority = priority});
+  return true;
+}
+
+void BlockMover::UpdatePriorities() {
+  for (auto& [number, move] : moves_) {
+    if (move.priority == IoPriority::kDemand) continue;
+    const bool read = move.from == Tier::kFile;
+    const Tier memory = read ? move.to : move.from;
+    const Rank rank = read ? RankOf(move.block, memory)
+                           : evictor_[static_cast<size_t>(memory)][static_cast<size_t>(move.block)];
+    if (read && rank == kUnwanted) {
+      transfers_.Cancel(TransferTicket(number));
+      continue;
+    }
+    const IoPriority priority = PriorityOf(rank, move.to);
+    if (priority >= move.priority) continue;
+    move.priority = priority;
+    transfers_.Promote(TransferTicket(number), priority);
+  }
 }
 
 absl::Status BlockMover::OnCompletion(const TransferCompletion& completion) {
@@ -296,6 +357,9 @@ absl::Status BlockMover::OnCompletion(const TransferCompletion& completion) {
   if (move.from != Tier::kFile) --manager_.copy(move.block, move.from).readers;
   if (!completion.status.ok()) {
     if (move.to != Tier::kFile) manager_.AbandonFill(move.block, move.to);
+    if (move.fetch) manager_.AbandonFill(move.block, Tier::kHost);
+    // Called off by UpdatePriorities: nobody wanted it any more, and the file has it still.
+    if (absl::IsCancelled(completion.status)) return absl::OkStatus();
     return absl::Status(
         completion.status.code(),
         ToAbsl(StrCat("moving ", manager_.IdOf(move.block), " from ", move.from, " to ", move.to,
@@ -305,6 +369,7 @@ absl::Status BlockMover::OnCompletion(const TransferCompletion& completion) {
     manager_.block(move.block).file_valid = true;
   } else {
     GANTRY_RETURN_IF_ERROR(manager_.CompleteFill(move.block, move.to));
+    if (move.fetch) GANTRY_RETURN_IF_ERROR(manager_.CompleteFill(move.block, Tier::kHost));
   }
   return move.from == Tier::kFile ? absl::OkStatus() : FinishEviction(move.block, move.from);
 }
@@ -352,7 +417,7 @@ absl::Status BlockMover::TakeBack(BlockIndex block) {
 
 void BlockMover::FreeExtents(const std::array<int64_t, 2>& extents) {
   for (const int64_t extent : extents) {
-    if (extent >= 0) file_->FreeExtent(ExtentId(extent));
+    if (extent >= 0) transfers_.store()->FreeExtent(ExtentId(extent));
   }
 }
 

@@ -25,7 +25,7 @@
 #include "absl/status/statusor.h"
 #include "base/tier.h"
 #include "chunk/chunk_manager.h"
-#include "nvme/block_file.h"
+#include "nvme/io_backend.h"
 #include "offload/transfer_engine.h"
 #include "placement_policy/policy.h"
 
@@ -54,8 +54,7 @@ class BlockMover {
  public:
   struct Options {
     ChunkManager* manager;
-    TransferEngine* transfers;
-    BlockFile* file;  // null: no file tier
+    TransferEngine* transfers;  // with the file tier's store, where there is one
     EvictionOrder order;
   };
   explicit BlockMover(const Options& options);
@@ -107,6 +106,8 @@ class BlockMover {
     BlockIndex block;
     Tier from;
     Tier to;
+    bool fetch = false;  // from a file through the host to the device: both copies are being filled
+    IoPriority priority = IoPriority::kDemand;  // from or to a file
   };
   // Position in the order of wants; smaller is more urgent.
   using Rank = int32_t;
@@ -130,7 +131,13 @@ class BlockMover {
   absl::Status AdvanceDrains();
   // Returns whether the copy waits for nothing any more.
   absl::StatusOr<bool> AdvanceDrain(BlockIndex block);
-  absl::Status StartMove(BlockIndex block, Tier from, Tier to);
+  absl::Status StartMove(BlockIndex block, Tier from, Tier to, Rank rank);
+  // From a file to a discrete device in one go, when both tiers have room now. Returns whether it
+  // was started.
+  absl::StatusOr<bool> TryFetch(const Want& want, Rank rank);
+  // Tells the store what has become urgent, and what nobody wants any more.
+  void UpdatePriorities();
+  bool has_files() const { return transfers_.store() != nullptr; }
   absl::Status FinishEviction(BlockIndex block, Tier tier);
   bool WritesToFile(Tier tier) const { return manager_.unified() || tier == Tier::kHost; }
   absl::Status TakeExtents(BlockIndex block);
@@ -138,7 +145,6 @@ class BlockMover {
 
   ChunkManager& manager_;
   TransferEngine& transfers_;
-  BlockFile* file_;
   EvictionOrder order_;
   std::array<std::vector<Want>, kWantPriorityCount> wants_;
   std::array<std::vector<Rank>, 2> rank_;  // per tier and block, from the wants

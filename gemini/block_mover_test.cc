@@ -22,7 +22,6 @@
 #include "base/strings.h"
 #include "base/testing/status_matchers.h"
 #include "device/host/host_device.h"
-#include "nvme/run_directory.h"
 
 namespace gantry {
 namespace {
@@ -58,7 +57,16 @@ class BlockMoverTest : public ::testing::Test {
     auto device = CreateHostDevice({.topology = size.topology, .clock = &clock_});
     ASSERT_THAT(device, IsOk());
     device_ = *std::move(device);
-    if (size.files) MakeFile();
+    std::optional<BlockStore::Options> store;
+    if (size.files) {
+      store = BlockStore::Options{.directories = {::testing::TempDir()},
+                                  .extent_bytes = layout_->slot_bytes(),
+                                  .extent_count = 64,
+                                  .sink = nullptr,
+                                  .files = &files_,
+                                  .clock = &clock_,
+                                  .logger = &logger_};
+    }
     auto manager = ChunkManager::Create({.device = device_.get(),
                                          .layout = layout_.get(),
                                          .device_slots = size.device_slots,
@@ -67,32 +75,13 @@ class BlockMoverTest : public ::testing::Test {
     manager_ = *std::move(manager);
     auto transfers = TransferEngine::Create({.device = device_.get(),
                                              .part_bytes = layout_->slot_bytes(),
-                                             .file = file_.get(),
-                                             .io = IoPreference::kAuto,
-                                             .io_directory = run_ == nullptr ? "" : run_->path(),
+                                             .store = std::move(store),
                                              .clock = &clock_,
-                                             .logger = &logger_,
                                              .trace_sink = nullptr});
     ASSERT_THAT(transfers, IsOk());
     transfers_ = *std::move(transfers);
-    mover_ = std::make_unique<BlockMover>(BlockMover::Options{.manager = manager_.get(),
-                                                              .transfers = transfers_.get(),
-                                                              .file = file_.get(),
-                                                              .order = size.order});
-  }
-
-  void MakeFile() {
-    auto run = RunDirectory::Create(&files_, ::testing::TempDir());
-    ASSERT_THAT(run, IsOk());
-    run_ = *std::move(run);
-    auto file = BlockFile::Create({.directory = run_.get(),
-                                   .name = "blocks",
-                                   .extent_bytes = layout_->slot_bytes(),
-                                   .extent_count = 64,
-                                   .logger = &logger_,
-                                   .files = &posix_});
-    ASSERT_THAT(file, IsOk());
-    file_ = *std::move(file);
+    mover_ = std::make_unique<BlockMover>(BlockMover::Options{
+        .manager = manager_.get(), .transfers = transfers_.get(), .order = size.order});
   }
 
   void TearDown() override { transfers_.reset(); }
@@ -167,13 +156,10 @@ class BlockMoverTest : public ::testing::Test {
 
   MonotonicClock clock_;
   MemoryLogger logger_;
-  PosixFileCalls posix_;
   std::map<BlockIndex, int> version_;
   std::unique_ptr<ChunkLayout> layout_;
   std::unique_ptr<Device> device_;
   PosixFileCalls files_;
-  std::unique_ptr<RunDirectory> run_;
-  std::unique_ptr<BlockFile> file_;
   std::unique_ptr<ChunkManager> manager_;
   std::unique_ptr<TransferEngine> transfers_;
   std::unique_ptr<BlockMover> mover_;

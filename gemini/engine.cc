@@ -63,13 +63,24 @@ std::string_view Name(StallCause cause) {
   return "?";
 }
 
+std::string EngineStatistics::io_backend() const {
+  return stripes.empty() ? "none" : stripes.front().backend;
+}
+
+bool EngineStatistics::direct_io() const {
+  return !stripes.empty() && std::all_of(stripes.begin(), stripes.end(),
+                                         [](const StripeReport& s) { return s.direct_io; });
+}
+
+Bytes EngineStatistics::file_bytes() const {
+  Bytes bytes(0);
+  for (const StripeReport& stripe : stripes) bytes += stripe.file_bytes;
+  return bytes;
+}
+
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
   GANTRY_CHECK(options.device != nullptr && options.team != nullptr && options.clock != nullptr &&
                options.logger != nullptr && options.files != nullptr);
-  if (options.spill_directories.size() > 1) {
-    return InvalidArgument("the file tier is one file: name one spill directory, not ",
-                           options.spill_directories.size());
-  }
   if (options.look_ahead < 0) {
     return InvalidArgument("look_ahead is ", options.look_ahead, ", it must be 0 or more");
   }
@@ -267,27 +278,34 @@ absl::Status EngineImpl::CreateTiers() {
       if (facts.optimizer_slots > 0) file_slots += facts.optimizer_slots + facts.parameter_slots;
     }
   }
-  if (!options_.spill_directories.empty()) GANTRY_RETURN_IF_ERROR(CreateFileTier(file_slots));
   GANTRY_ASSIGN_OR_RETURN(manager_, ChunkManager::Create({.device = options_.device,
                                                           .layout = &*layout_,
                                                           .device_slots = device_slots_,
                                                           .host_slots = host_slots_}));
-  GANTRY_ASSIGN_OR_RETURN(
-      transfers_,
-      TransferEngine::Create({.device = options_.device,
-                              .part_bytes = layout_->slot_bytes(),
-                              .file = file_.get(),
-                              .io = options_.io,
-                              .make_io = options_.make_io,
-                              .io_directory = run_directory_ ? run_directory_->path() : "",
-                              .clock = options_.clock,
-                              .event_loop = options_.event_loop,
-                              .logger = options_.logger,
-                              .trace_sink = options_.trace_sink}));
-  mover_ = std::make_unique<BlockMover>(BlockMover::Options{.manager = manager_.get(),
-                                                            .transfers = transfers_.get(),
-                                                            .file = file_.get(),
-                                                            .order = placement_.eviction});
+  const std::span<std::byte> fixed_memory = manager_->storage_memory();
+  std::optional<BlockStore::Options> store;
+  if (!options_.spill_directories.empty()) {
+    store = BlockStore::Options{.directories = options_.spill_directories,
+                                .shares = options_.spill_shares,
+                                .extent_bytes = layout_->slot_bytes(),
+                                .extent_count = file_slots,
+                                .verification = options_.verification,
+                                .io = options_.io,
+                                .fixed_memory = {&fixed_memory, 1},
+                                .make_io = options_.make_io,
+                                .sink = nullptr,
+                                .files = options_.files,
+                                .clock = options_.clock,
+                                .logger = options_.logger};
+  }
+  GANTRY_ASSIGN_OR_RETURN(transfers_, TransferEngine::Create({.device = options_.device,
+                                                              .part_bytes = layout_->slot_bytes(),
+                                                              .store = std::move(store),
+                                                              .clock = options_.clock,
+                                                              .event_loop = options_.event_loop,
+                                                              .trace_sink = options_.trace_sink}));
+  mover_ = std::make_unique<BlockMover>(BlockMover::Options{
+      .manager = manager_.get(), .transfers = transfers_.get(), .order = placement_.eviction});
   std::vector<Tier> update_tiers;
   int64_t device_demand = budget_report_.activations_max.count() / layout_->slot_bytes().count();
   bool updates_elsewhere = false;  // parameters come anew in each step
@@ -362,23 +380,8 @@ void EngineImpl::DestroyTiers() {
   updates_.reset();
   mover_.reset();
   manager_.reset();
-  file_.reset();
-  run_directory_.reset();
   MutexLock lock(mutex_);
   plans_.clear();
-}
-
-absl::Status EngineImpl::CreateFileTier(int64_t slots) {
-  GANTRY_ASSIGN_OR_RETURN(run_directory_,
-                          RunDirectory::Create(options_.files, options_.spill_directories[0]));
-  GANTRY_ASSIGN_OR_RETURN(file_, BlockFile::Create({.directory = run_directory_.get(),
-                                                    .name = "blocks",
-                                                    .extent_bytes = layout_->slot_bytes(),
-                                                    .extent_count = slots,
-                                                    .logger = options_.logger,
-                                                    .files = options_.files}));
-  file_slots_ = slots;
-  return absl::OkStatus();
 }
 
 EngineStatistics EngineImpl::statistics() const {
@@ -404,9 +407,10 @@ EngineStatistics EngineImpl::statistics() const {
   result.chunk_elements = layout_->chunk_elements();
   result.chunk_count = layout_->chunk_count();
   result.padding_fraction = layout_->padding_fraction();
-  result.io_backend = transfers_->io_name();
-  result.direct_io = file_ != nullptr && file_->direct();
-  result.file_bytes = layout_->slot_bytes() * file_slots_;
+  if (const BlockStore* store = transfers_->store(); store != nullptr) {
+    result.stripes = store->Describe();
+    result.store = store->counters();
+  }
   return result;
 }
 

@@ -40,6 +40,7 @@
 #include "device/device.h"
 #include "device/slot_pool.h"
 #include "gemini/parameter_store.h"
+#include "nvme/block_store.h"
 #include "nvme/create_io_backend.h"
 #include "offload/transfer_engine.h"
 #include "placement_policy/policy.h"
@@ -62,6 +63,8 @@ struct EngineOptions {
   Bytes device_memory = Bytes(0);  // parameters, gradients and activations together
   Bytes host_memory = Bytes(0);    // ignored on a unified device
   std::vector<std::string> spill_directories = {};  // none: no file tier
+  std::vector<double> spill_shares = {};  // of each directory in every block; empty: measured
+  Verification verification = Verification::kEveryRead;
   IoPreference io = IoPreference::kAuto;
   IoBackendFactory make_io = {};  // empty: CreateIoBackend
 
@@ -91,9 +94,12 @@ struct EngineStatistics {
   int64_t chunk_elements = 0;
   int64_t chunk_count = 0;
   double padding_fraction = 0.0;
-  std::string io_backend;  // "io_uring", "threads" or "none"
-  bool direct_io = false;
-  Bytes file_bytes = Bytes(0);  // preallocated
+  std::vector<StripeReport> stripes;  // of the file tier; empty without one
+  StoreCounters store;                // since Seal
+
+  std::string io_backend() const;  // "io_uring", "threads" or "none"
+  bool direct_io() const;          // in every directory
+  Bytes file_bytes() const;        // preallocated
 };
 
 // What the model needs at the chosen chunk size, known after a dry run.

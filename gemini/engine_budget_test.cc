@@ -199,21 +199,6 @@ TEST_F(EngineBudgetTest, ASpillDirectoryThatIsMissingOrAFileIsNamed) {
               StatusIs(absl::StatusCode::kNotFound, HasSubstr(missing)));
 }
 
-TEST_F(EngineBudgetTest, SeveralSpillDirectoriesAreRefused) {
-  const auto device = CreateHostDevice({.topology = DeviceTopology::kUnified, .clock = &clock_});
-  ASSERT_THAT(device, IsOk());
-  const auto team = ThreadTeam::Create({.threads = 1});
-  ASSERT_THAT(team, IsOk());
-  EXPECT_THAT(Engine::Create({.device = device->get(),
-                              .team = team->get(),
-                              .clock = &clock_,
-                              .logger = &logger_,
-                              .files = &files_,
-                              .device_memory = 1_MiB,
-                              .spill_directories = {::testing::TempDir(), ::testing::TempDir()}}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("name one spill directory")));
-}
-
 TEST_F(EngineBudgetTest, ADriveWithoutTheSpaceFailsBeforeTrainingAndLeavesNothing) {
   const std::string spill = ::testing::TempDir() + "/limited";
   std::filesystem::create_directories(spill);

@@ -25,8 +25,6 @@
 #include "gemini/engine.h"
 #include "gemini/memory_tracer.h"
 #include "gemini/update_queue.h"
-#include "nvme/block_file.h"
-#include "nvme/run_directory.h"
 
 namespace gantry {
 
@@ -81,7 +79,6 @@ class EngineImpl final : public Engine, private SlotSource {
   absl::StatusOr<std::vector<CompiledStep>> TryChunkSize(int64_t elements,
                                                          const PlacementPolicy& policy);
   absl::Status CreateTiers();
-  absl::Status CreateFileTier(int64_t slots);
   void DestroyTiers();
   LeasedTensor MakeLeased(TensorId tensor) const;
   bool HasTensor(TensorId tensor) const {
@@ -176,7 +173,6 @@ class EngineImpl final : public Engine, private SlotSource {
   Placement placement_;
   int64_t device_slots_ = 0;
   int64_t host_slots_ = 0;
-  int64_t file_slots_ = 0;
   bool everything_fits_ = false;  // the device holds all that any step uses, updates too
   std::vector<ChunkLayout::ChunkRange> chunks_of_tensor_;
   std::vector<LeasedTensor> leased_;  // per tensor, with both addresses
@@ -208,9 +204,6 @@ class EngineImpl final : public Engine, private SlotSource {
   bool settled_ GANTRY_GUARDED_BY(mutex_) = false;  // everything is resident: nothing to fetch
   std::array<TransferCounters, kTransferLaneCount> lanes_base_ GANTRY_GUARDED_BY(mutex_){};
 
-  PosixFileCalls file_calls_;  // of file_
-  std::unique_ptr<RunDirectory> run_directory_;
-  std::unique_ptr<BlockFile> file_;
   std::unique_ptr<ChunkManager> manager_;
   std::unique_ptr<TransferEngine> transfers_;
   std::unique_ptr<BlockMover> mover_;

@@ -39,6 +39,7 @@ struct Scenario {
   int64_t device_slots = 1000;
   int64_t host_slots = 1000;
   bool files = false;
+  int64_t directories = 1;  // of the file tier
   std::string policy = "auto";
   StaticFractions fractions{};
   int64_t look_ahead = 8;
@@ -106,8 +107,10 @@ absl::StatusOr<std::unique_ptr<Machinery>> MakeEngine(const Scenario& s) {
                       .files = &m->files,
                       .device_memory = Bytes(slot * s.device_slots),
                       .host_memory = Bytes(slot * s.host_slots),
-                      .spill_directories = s.files ? std::vector<std::string>{::testing::TempDir()}
-                                                   : std::vector<std::string>(),
+                      .spill_directories = std::vector<std::string>(
+                          s.files ? static_cast<size_t>(s.directories) : 0, ::testing::TempDir()),
+                      .spill_shares =
+                          s.directories > 1 ? std::vector<double>{2.0, 1.0} : std::vector<double>{},
                       .io = s.io,
                       .policy = s.policy,
                       .static_fractions = s.fractions,
@@ -272,6 +275,11 @@ std::vector<Scenario> Scenarios() {
        .files = true,
        .model = {.dtype = DType::kF32}},
       {.name = "one_thread", .device_slots = 18, .host_slots = 24, .files = true, .threads = 1},
+      {.name = "two_directories",
+       .device_slots = 18,
+       .host_slots = 11,
+       .files = true,
+       .directories = 2},
       {.name = "threads_backend",
        .device_slots = 18,
        .host_slots = 24,

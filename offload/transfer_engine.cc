@@ -1,5 +1,6 @@
 #include "offload/transfer_engine.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -21,22 +22,20 @@ std::string_view Name(TransferLane lane) {
   return "?";
 }
 
-absl::StatusOr<std::unique_ptr<TransferEngine>> TransferEngine::Create(const Options& options) {
-  auto engine = std::unique_ptr<TransferEngine>(new TransferEngine(options));
-  if (options.device->topology() == DeviceTopology::kDiscrete) {
-    GANTRY_ASSIGN_OR_RETURN(engine->to_device_, options.device->CreateCopyLane(
-                                                    CopyDirection::kHostToDevice, engine.get()));
-    GANTRY_ASSIGN_OR_RETURN(engine->to_host_, options.device->CreateCopyLane(
-                                                  CopyDirection::kDeviceToHost, engine.get()));
+absl::StatusOr<std::unique_ptr<TransferEngine>> TransferEngine::Create(Options options) {
+  auto engine = std::unique_ptr<TransferEngine>(new TransferEngine(std::move(options)));
+  Device* device = engine->options_.device;
+  if (device->topology() == DeviceTopology::kDiscrete) {
+    GANTRY_ASSIGN_OR_RETURN(engine->to_device_,
+                            device->CreateCopyLane(CopyDirection::kHostToDevice, engine.get()));
+    GANTRY_ASSIGN_OR_RETURN(engine->to_host_,
+                            device->CreateCopyLane(CopyDirection::kDeviceToHost, engine.get()));
   }
-  if (options.file != nullptr) {
-    const IoBackendOptions io{.sink = engine.get(),
-                              .preference = options.io,
-                              .directory = options.io_directory,
-                              .logger = options.logger,
-                              .files = &engine->file_calls_};
-    GANTRY_ASSIGN_OR_RETURN(engine->io_,
-                            options.make_io ? options.make_io(io) : CreateIoBackend(io));
+  if (engine->options_.store.has_value()) {
+    BlockStore::Options& store = *engine->options_.store;
+    GANTRY_CHECK(store.extent_bytes == engine->options_.part_bytes);
+    store.sink = engine.get();
+    GANTRY_ASSIGN_OR_RETURN(engine->store_, BlockStore::Create(store));
   }
   return engine;
 }
@@ -47,23 +46,43 @@ TransferEngine::~TransferEngine() {
       MutexLock lock(mutex_);
       idle = under_way_.empty();
     }
-    if (!idle) WaitAndPoll();  // not the backends' own wait: only this one runs the event loop
+    // A fetch's pieces go from the store to a lane, so both must live until nothing is under way.
+    if (!idle) WaitAndPoll();
   }
-  io_.reset();
+  store_.reset();
   to_host_.reset();
   to_device_.reset();
 }
 
-TransferTicket TransferEngine::Begin(TransferLane lane, size_t parts) {
+void TransferEngine::Enter(TransferLane lane, int64_t bytes) {
   const auto l = static_cast<size_t>(lane);
-  const TransferTicket ticket(next_ticket_++);
-  const Nanoseconds now = options_.clock->Now();
-  under_way_.emplace(static_cast<uint64_t>(ticket.value()),
-                     Transfer{lane, static_cast<int>(parts), now, absl::OkStatus()});
-  if (active_[l]++ == 0) busy_since_[l] = now;
+  if (active_[l]++ == 0) busy_since_[l] = options_.clock->Now();
   ++counters_[l].transfers;
-  counters_[l].bytes += options_.part_bytes.count() * static_cast<int64_t>(parts);
+  counters_[l].bytes += bytes;
+}
+
+void TransferEngine::Leave(TransferLane lane, Nanoseconds begin) {
+  const auto l = static_cast<size_t>(lane);
+  const Nanoseconds now = options_.clock->Now();
+  if (--active_[l] == 0) counters_[l].busy += now - busy_since_[l];
+  if (options_.trace_sink != nullptr) options_.trace_sink->Slice(Name(lane), "block", begin, now);
+}
+
+TransferTicket TransferEngine::Begin(TransferLane lane, size_t requests, int64_t bytes) {
+  const TransferTicket ticket(next_ticket_++);
+  under_way_.emplace(ticket.value(), Transfer{.lane = lane,
+                                              .parts_left = static_cast<int>(requests),
+                                              .begin = options_.clock->Now(),
+                                              .status = absl::OkStatus()});
+  Enter(lane, bytes);
   return ticket;
+}
+
+uint64_t TransferEngine::AddRequest(const Request& request) {
+  const uint64_t tag = next_request_++;
+  requests_.emplace(tag, request);
+  under_way_.find(request.ticket.value())->second.requests.push_back(tag);
+  return tag;
 }
 
 TransferTicket TransferEngine::Copy(CopyDirection direction, std::span<const CopyPart> parts) {
@@ -73,7 +92,8 @@ TransferTicket TransferEngine::Copy(CopyDirection direction, std::span<const Cop
   GANTRY_CHECK(lane != nullptr) << "a unified device has no copy lanes";
   const TransferTicket ticket = [&] {
     MutexLock lock(mutex_);
-    return Begin(down ? TransferLane::kDeviceToHost : TransferLane::kHostToDevice, parts.size());
+    return Begin(down ? TransferLane::kDeviceToHost : TransferLane::kHostToDevice, parts.size(),
+                 options_.part_bytes.count() * static_cast<int64_t>(parts.size()));
   }();
   for (const CopyPart& part : parts) {
     lane->Submit({.destination = part.destination,
@@ -84,66 +104,143 @@ TransferTicket TransferEngine::Copy(CopyDirection direction, std::span<const Cop
   return ticket;
 }
 
-TransferTicket TransferEngine::ReadFile(std::span<const FilePart> parts) {
-  return SubmitFile(TransferLane::kFileRead, parts);
-}
-
-TransferTicket TransferEngine::WriteFile(std::span<const FilePart> parts) {
-  return SubmitFile(TransferLane::kFileWrite, parts);
-}
-
-TransferTicket TransferEngine::SubmitFile(TransferLane lane, std::span<const FilePart> parts) {
+TransferTicket TransferEngine::ReadFile(std::span<const FilePart> parts, IoPriority priority) {
   GANTRY_CHECK(!parts.empty());
-  GANTRY_CHECK(io_ != nullptr) << "there is no file tier";
-  const auto bytes = static_cast<size_t>(options_.part_bytes.count());
-  MutexLock lock(mutex_);
-  const TransferTicket ticket = Begin(lane, parts.size());
-  for (const FilePart& part : parts) {
-    const BlockFile::Part request{.extent = part.extent,
-                                  .offset = 0,
-                                  .buffer = {part.memory, bytes},
-                                  .tag = next_file_part_++};
-    file_parts_.emplace(request.tag, static_cast<uint64_t>(ticket.value()));
-    io_->Submit(lane == TransferLane::kFileRead ? options_.file->ReadRequest(request)
-                                                : options_.file->WriteRequest(request));
+  GANTRY_CHECK(store_ != nullptr) << "there is no file tier";
+  const int64_t bytes = options_.part_bytes.count();
+  std::vector<StoreRead> reads;
+  TransferTicket ticket(-1);
+  {
+    MutexLock lock(mutex_);
+    ticket =
+        Begin(TransferLane::kFileRead, parts.size(), bytes * static_cast<int64_t>(parts.size()));
+    for (const FilePart& part : parts) {
+      reads.push_back({.extent = part.extent,
+                       .buffer = {part.memory, static_cast<size_t>(bytes)},
+                       .priority = priority,
+                       .tag = AddRequest({.ticket = ticket})});
+    }
   }
+  for (const StoreRead& read : reads) store_->Read(read);
   return ticket;
+}
+
+TransferTicket TransferEngine::WriteFile(std::span<const FilePart> parts, IoPriority priority) {
+  GANTRY_CHECK(!parts.empty());
+  GANTRY_CHECK(store_ != nullptr) << "there is no file tier";
+  const int64_t bytes = options_.part_bytes.count();
+  std::vector<StoreWrite> writes;
+  TransferTicket ticket(-1);
+  {
+    MutexLock lock(mutex_);
+    ticket =
+        Begin(TransferLane::kFileWrite, parts.size(), bytes * static_cast<int64_t>(parts.size()));
+    for (const FilePart& part : parts) {
+      writes.push_back({.extent = part.extent,
+                        .buffer = {part.memory, static_cast<size_t>(bytes)},
+                        .priority = priority,
+                        .tag = AddRequest({.ticket = ticket})});
+    }
+  }
+  for (const StoreWrite& write : writes) store_->Write(write);
+  return ticket;
+}
+
+TransferTicket TransferEngine::FetchFile(std::span<const FetchPart> parts, IoPriority priority) {
+  GANTRY_CHECK(!parts.empty());
+  GANTRY_CHECK(store_ != nullptr) << "there is no file tier";
+  GANTRY_CHECK(to_device_ != nullptr) << "a unified device has no copy lanes";
+  const int64_t bytes = options_.part_bytes.count();
+  const int64_t pieces = CeilDiv(bytes, kSubBlockBytes);
+  std::vector<StoreRead> reads;
+  TransferTicket ticket(-1);
+  {
+    MutexLock lock(mutex_);
+    ticket = Begin(TransferLane::kFileRead, parts.size() * static_cast<size_t>(pieces),
+                   bytes * static_cast<int64_t>(parts.size()));
+    for (const FetchPart& part : parts) {
+      for (int64_t offset = 0; offset < bytes; offset += kSubBlockBytes) {
+        const int64_t size = std::min(kSubBlockBytes, bytes - offset);
+        reads.push_back({.extent = part.extent,
+                         .offset = offset,
+                         .buffer = {part.host + offset, static_cast<size_t>(size)},
+                         .priority = priority,
+                         .tag = AddRequest({.ticket = ticket,
+                                            .host = part.host + offset,
+                                            .device = part.device + offset,
+                                            .bytes = size})});
+      }
+    }
+    Transfer& transfer = under_way_.find(ticket.value())->second;
+    transfer.fetch = true;
+    transfer.reads_left = static_cast<int>(reads.size());
+  }
+  for (const StoreRead& read : reads) store_->Read(read);
+  return ticket;
+}
+
+void TransferEngine::Promote(TransferTicket ticket, IoPriority priority) {
+  std::vector<uint64_t> requests;
+  {
+    MutexLock lock(mutex_);
+    const auto found = under_way_.find(ticket.value());
+    if (found != under_way_.end()) requests = found->second.requests;
+  }
+  // A tag that has completed meanwhile is unknown to the store.
+  for (const uint64_t request : requests) store_->Promote(request, priority);
+}
+
+void TransferEngine::Cancel(TransferTicket ticket) {
+  std::vector<uint64_t> requests;
+  {
+    MutexLock lock(mutex_);
+    const auto found = under_way_.find(ticket.value());
+    if (found != under_way_.end()) requests = found->second.requests;
+  }
+  for (const uint64_t request : requests) store_->Cancel(request);
 }
 
 void TransferEngine::OnCopyComplete(uint64_t tag, absl::Status status) {
   MutexLock lock(mutex_);
-  OnPartComplete(tag, std::move(status));
+  FinishPart(TransferTicket(static_cast<int64_t>(tag)), status);
 }
 
-void TransferEngine::OnIoComplete(uint64_t tag, absl::Status status) {
-  MutexLock lock(mutex_);
-  const auto part = file_parts_.find(tag);
-  GANTRY_CHECK(part != file_parts_.end()) << "completion of unknown file part " << tag;
-  const uint64_t ticket = part->second;
-  file_parts_.erase(part);
-  OnPartComplete(ticket, std::move(status));
+void TransferEngine::OnStoreComplete(uint64_t tag, absl::Status status) {
+  std::optional<CopyRequest> up;
+  {
+    MutexLock lock(mutex_);
+    const auto found = requests_.find(tag);
+    GANTRY_CHECK(found != requests_.end()) << "completion of unknown request " << tag;
+    const Request request = found->second;
+    requests_.erase(found);
+    Transfer& transfer = under_way_.find(request.ticket.value())->second;
+    if (transfer.reads_left > 0 && --transfer.reads_left == 0) {
+      Leave(TransferLane::kFileRead, transfer.begin);
+    }
+    if (request.device == nullptr || !status.ok()) {
+      FinishPart(request.ticket, status);
+      return;
+    }
+    if (!std::exchange(transfer.copying, true)) Enter(TransferLane::kHostToDevice, 0);
+    counters_[static_cast<size_t>(TransferLane::kHostToDevice)].bytes += request.bytes;
+    up = CopyRequest{.destination = request.device,
+                     .source = request.host,
+                     .bytes = Bytes(request.bytes),
+                     .tag = static_cast<uint64_t>(request.ticket.value())};
+  }
+  to_device_->Submit(*up);
 }
 
-void TransferEngine::OnPartComplete(uint64_t ticket, absl::Status status) {
-  const auto found = under_way_.find(ticket);
-  GANTRY_CHECK(found != under_way_.end()) << "completion of unknown transfer " << ticket;
+void TransferEngine::FinishPart(TransferTicket ticket, const absl::Status& status) {
+  const auto found = under_way_.find(ticket.value());
+  GANTRY_CHECK(found != under_way_.end()) << "completion of unknown " << ticket;
   Transfer& transfer = found->second;
   transfer.status.Update(status);
   if (--transfer.parts_left > 0) return;
-  Transfer done = std::move(transfer);
+  if (!transfer.fetch) Leave(transfer.lane, transfer.begin);
+  if (transfer.copying) Leave(TransferLane::kHostToDevice, transfer.begin);
+  finished_.push_back({ticket, transfer.lane, std::move(transfer.status)});
   under_way_.erase(found);
-  Finish(ticket, std::move(done));
-}
-
-void TransferEngine::Finish(uint64_t ticket, Transfer transfer) {
-  const auto l = static_cast<size_t>(transfer.lane);
-  const Nanoseconds now = options_.clock->Now();
-  if (--active_[l] == 0) counters_[l].busy += now - busy_since_[l];
-  if (options_.trace_sink != nullptr) {
-    options_.trace_sink->Slice(Name(transfer.lane), "block", transfer.begin, now);
-  }
-  finished_.push_back(
-      {TransferTicket(static_cast<int64_t>(ticket)), transfer.lane, std::move(transfer.status)});
   changed_.NotifyAll();
 }
 
@@ -177,7 +274,5 @@ TransferCounters TransferEngine::counters(TransferLane lane) const {
   MutexLock lock(mutex_);
   return counters_[static_cast<size_t>(lane)];
 }
-
-std::string_view TransferEngine::io_name() const { return io_ == nullptr ? "none" : io_->name(); }
 
 }  // namespace gantry

@@ -1,5 +1,6 @@
 // Moves bytes between tiers on four lanes that run at once: host to device, device to host, file
-// read, file write. A transfer is a list of equal parts (a block's slots) under one ticket.
+// read, file write. A transfer is a list of equal parts (a block's slots) under one ticket. The
+// engine owns the file tier's store, whose sink it is.
 //
 // Submit calls never block and never call back: finished transfers wait in a queue until Poll or
 // WaitAndPoll takes them, in order of completion. A transfer's memory belongs to the engine from
@@ -12,8 +13,8 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -23,14 +24,11 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/event_loop.h"
-#include "base/file_calls.h"
 #include "base/ids.h"
-#include "base/log.h"
 #include "base/mutex.h"
 #include "base/trace_sink.h"
 #include "device/device.h"
-#include "nvme/block_file.h"
-#include "nvme/create_io_backend.h"
+#include "nvme/block_store.h"
 #include "nvme/io_backend.h"
 
 namespace gantry {
@@ -40,6 +38,10 @@ GANTRY_DEFINE_ID(TransferTicket, "transfer#");
 enum class TransferLane : uint8_t { kHostToDevice, kDeviceToHost, kFileRead, kFileWrite };
 inline constexpr int kTransferLaneCount = 4;
 std::string_view Name(TransferLane lane);  // "host to device", ...
+
+// A file's bytes go up to a discrete device in pieces of this size, each as soon as it has come in
+// and its checksum was right, so that a block takes the time of the slower lane and one piece.
+inline constexpr int64_t kSubBlockBytes = 4 * kPieceBytes;
 
 struct CopyPart {
   std::byte* destination;
@@ -51,9 +53,15 @@ struct FilePart {
   std::byte* memory;
 };
 
+struct FetchPart {
+  ExtentId extent;
+  std::byte* host;
+  std::byte* device;
+};
+
 struct TransferCompletion {
   TransferTicket ticket;
-  TransferLane lane;
+  TransferLane lane;  // of a fetch: file read
   absl::Status status;
 };
 
@@ -63,29 +71,34 @@ struct TransferCounters {
   Nanoseconds busy = 0;  // time during which at least one transfer of the lane was under way
 };
 
-class TransferEngine final : private CopySink, private IoSink {
+class TransferEngine final : private CopySink, private StoreSink {
  public:
   struct Options {
     Device* device;
-    Bytes part_bytes;               // = slot bytes
-    BlockFile* file;                // null: no file tier
-    IoPreference io;                // which I/O backend to use
-    IoBackendFactory make_io = {};  // how it is made; empty: CreateIoBackend
-    std::string io_directory;       // where the backend makes its trial request
+    Bytes part_bytes;                          // = slot bytes
+    std::optional<BlockStore::Options> store;  // none: no file tier; `sink` is set by the engine
     Clock* clock;
     EventLoop* event_loop = nullptr;  // set: waiting means running it (simulation)
-    Logger* logger;
-    TraceSink* trace_sink;  // null: off
+    TraceSink* trace_sink;            // null: off
   };
-  // Everything in `options` outlives the engine. Errors: those of the I/O backend and the lanes.
-  static absl::StatusOr<std::unique_ptr<TransferEngine>> Create(const Options& options);
+  // Everything in `options` outlives the engine. Errors: those of the store and the lanes.
+  static absl::StatusOr<std::unique_ptr<TransferEngine>> Create(Options options);
   ~TransferEngine() override;  // waits for what is under way; completions not taken are lost
 
   // REQUIRES: a discrete device.
   TransferTicket Copy(CopyDirection direction, std::span<const CopyPart> parts);
-  // REQUIRES: a file tier.
-  TransferTicket ReadFile(std::span<const FilePart> parts);
-  TransferTicket WriteFile(std::span<const FilePart> parts);
+  // REQUIRES of the next three: a file tier; extents as BlockStore asks.
+  TransferTicket ReadFile(std::span<const FilePart> parts, IoPriority priority);
+  TransferTicket WriteFile(std::span<const FilePart> parts, IoPriority priority);
+  // From file to host and on to the device; both have the bytes when it is complete.
+  // REQUIRES: a discrete device.
+  TransferTicket FetchFile(std::span<const FetchPart> parts, IoPriority priority);
+
+  // Makes a file transfer that waits more urgent. No effect on one that is done.
+  void Promote(TransferTicket ticket, IoPriority priority);
+  // Ends a file transfer as far as it has not begun: it completes with kCancelled unless all of it
+  // was begun. What the memory holds then is undefined.
+  void Cancel(TransferTicket ticket);
 
   // Blocks until a completion is there or Wake was called since the last return, then takes all.
   std::vector<TransferCompletion> WaitAndPoll();
@@ -94,34 +107,45 @@ class TransferEngine final : private CopySink, private IoSink {
   void Wake();
 
   TransferCounters counters(TransferLane lane) const;
-  std::string_view io_name() const;  // "io_uring", "threads" or "none"
+  // Null without a file tier.
+  BlockStore* store() const { return store_.get(); }
 
  private:
   struct Transfer {
     TransferLane lane;
-    int parts_left;
+    int parts_left;  // requests to the store or a lane that have not completed
     Nanoseconds begin;
     absl::Status status;
+    std::vector<uint64_t> requests = {};  // of the store, for Promote and Cancel
+    bool fetch = false;
+    int reads_left = 0;    // of a fetch
+    bool copying = false;  // a fetch that counts on the lane to the device
+  };
+  // One request to the store; a fetch's piece then goes up.
+  struct Request {
+    TransferTicket ticket;
+    std::byte* host = nullptr;
+    std::byte* device = nullptr;  // null: no fetch
+    int64_t bytes = 0;
   };
 
-  explicit TransferEngine(const Options& options) : options_(options) {}
+  explicit TransferEngine(Options options) : options_(std::move(options)) {}
   void OnCopyComplete(uint64_t tag, absl::Status status) override;
-  void OnIoComplete(uint64_t tag, absl::Status status) override;
-  void OnPartComplete(uint64_t ticket, absl::Status status) GANTRY_REQUIRES(mutex_);
-  TransferTicket Begin(TransferLane lane, size_t parts) GANTRY_REQUIRES(mutex_);
-  TransferTicket SubmitFile(TransferLane lane, std::span<const FilePart> parts);
-  void Finish(uint64_t ticket, Transfer transfer) GANTRY_REQUIRES(mutex_);
+  void OnStoreComplete(uint64_t tag, absl::Status status) override;
+  void FinishPart(TransferTicket ticket, const absl::Status& status) GANTRY_REQUIRES(mutex_);
+  TransferTicket Begin(TransferLane lane, size_t requests, int64_t bytes) GANTRY_REQUIRES(mutex_);
+  void Enter(TransferLane lane, int64_t bytes) GANTRY_REQUIRES(mutex_);
+  void Leave(TransferLane lane, Nanoseconds begin) GANTRY_REQUIRES(mutex_);
+  uint64_t AddRequest(const Request& request) GANTRY_REQUIRES(mutex_);
 
   Options options_;
-  PosixFileCalls file_calls_;  // of the backend
   mutable Mutex mutex_;
   CondVar changed_;
   int64_t next_ticket_ GANTRY_GUARDED_BY(mutex_) = 0;
+  uint64_t next_request_ GANTRY_GUARDED_BY(mutex_) = 0;
   bool woken_ GANTRY_GUARDED_BY(mutex_) = false;
-  absl::flat_hash_map<uint64_t, Transfer> under_way_ GANTRY_GUARDED_BY(mutex_);
-  uint64_t next_file_part_ GANTRY_GUARDED_BY(mutex_) = 0;
-  // The transfer of each file part under way, by the tag of its request.
-  absl::flat_hash_map<uint64_t, uint64_t> file_parts_ GANTRY_GUARDED_BY(mutex_);
+  absl::flat_hash_map<int64_t, Transfer> under_way_ GANTRY_GUARDED_BY(mutex_);  // by ticket
+  absl::flat_hash_map<uint64_t, Request> requests_ GANTRY_GUARDED_BY(mutex_);   // by store tag
   std::vector<TransferCompletion> finished_ GANTRY_GUARDED_BY(mutex_);
   std::array<TransferCounters, kTransferLaneCount> counters_ GANTRY_GUARDED_BY(mutex_);
   std::array<int64_t, kTransferLaneCount> active_ GANTRY_GUARDED_BY(mutex_){};
@@ -130,7 +154,7 @@ class TransferEngine final : private CopySink, private IoSink {
   // Destroyed first: their destructors finish all work, which calls back into the fields above.
   std::unique_ptr<CopyLane> to_device_;
   std::unique_ptr<CopyLane> to_host_;
-  std::unique_ptr<IoBackend> io_;
+  std::unique_ptr<BlockStore> store_;  // before the lanes: its reads go on to a lane
 };
 
 }  // namespace gantry

@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -23,12 +24,12 @@
 #include "base/testing/status_matchers.h"
 #include "device/host/host_device.h"
 #include "nvme/fault_injection.h"
-#include "nvme/run_directory.h"
 
 namespace gantry {
 namespace {
 
 constexpr int64_t kPart = int64_t{1} << 16;
+constexpr int64_t kExtents = 64;
 
 // Completes requests when the test says.
 class ManualBackend final : public IoBackend {
@@ -39,14 +40,28 @@ class ManualBackend final : public IoBackend {
     for (const IoRequest& other : pending_) EXPECT_NE(other.tag, request.tag);
     pending_.push_back(request);
   }
-  void Cancel(uint64_t) override {}
-  void Promote(uint64_t, IoPriority) override {}
+  void Cancel(uint64_t tag) override {
+    MutexLock lock(mutex_);
+    cancelled_ += Pending(tag);
+  }
+  void Promote(uint64_t tag, IoPriority priority) override {
+    MutexLock lock(mutex_);
+    if (priority == IoPriority::kDemand) promoted_ += Pending(tag);
+  }
   std::string_view name() const override { return "manual"; }
   IoCounters counters() const override { return {}; }
 
   size_t pending() const {
     MutexLock lock(mutex_);
     return pending_.size();
+  }
+  int64_t cancelled() const {
+    MutexLock lock(mutex_);
+    return cancelled_;
+  }
+  int64_t promoted() const {
+    MutexLock lock(mutex_);
+    return promoted_;
   }
   IoRequest::Kind kind(size_t index) const {
     MutexLock lock(mutex_);
@@ -63,8 +78,15 @@ class ManualBackend final : public IoBackend {
   }
 
  private:
+  int64_t Pending(uint64_t tag) const GANTRY_REQUIRES(mutex_) {
+    return std::count_if(pending_.begin(), pending_.end(),
+                         [tag](const IoRequest& request) { return request.tag == tag; });
+  }
+
   IoSink* sink_;
   mutable Mutex mutex_;
+  int64_t cancelled_ GANTRY_GUARDED_BY(mutex_) = 0;
+  int64_t promoted_ GANTRY_GUARDED_BY(mutex_) = 0;
   std::vector<IoRequest> pending_ GANTRY_GUARDED_BY(mutex_);
 };
 
@@ -78,6 +100,7 @@ class TransferEngineTest : public ::testing::Test {
     IoPreference io = IoPreference::kAuto;
     IoBackendFactory make_io = {};
     bool virtual_time = false;
+    Verification verification = Verification::kEveryRead;
   };
 
   void SetUp() override { Make({}); }
@@ -97,31 +120,34 @@ class TransferEngineTest : public ::testing::Test {
         {.kind = MemoryKind::kHostPinned, .slot_bytes = Bytes(kPart), .slot_count = 64});
     ASSERT_THAT(slab, IsOk());
     slab_ = *std::move(slab);
-    if (run_ == nullptr) {
-      auto run = RunDirectory::Create(&files_, ::testing::TempDir());
-      ASSERT_THAT(run, IsOk());
-      run_ = *std::move(run);
-      auto file = BlockFile::Create({.directory = run_.get(),
-                                     .name = "blocks",
-                                     .extent_bytes = Bytes(kPart),
-                                     .extent_count = 64,
-                                     .logger = &logger_,
-                                     .files = &posix_});
-      ASSERT_THAT(file, IsOk());
-      file_ = *std::move(file);
-      for (int i = 0; i < 64; ++i) ASSERT_THAT(file_->AllocateExtent(), IsOk());
-    }
+    std::optional<BlockStore::Options> store;
+    if (setup.file) store = StoreOptions(setup, clock);
     auto engine = TransferEngine::Create({.device = device_.get(),
                                           .part_bytes = Bytes(kPart),
-                                          .file = setup.file ? file_.get() : nullptr,
-                                          .io = setup.io,
-                                          .make_io = setup.make_io,
-                                          .io_directory = run_->path(),
+                                          .store = std::move(store),
                                           .clock = clock,
-                                          .logger = &logger_,
                                           .trace_sink = nullptr});
     ASSERT_THAT(engine, IsOk());
     engine_ = *std::move(engine);
+    if (!setup.file) return;
+    extents_.clear();
+    for (int64_t i = 0; i < kExtents; ++i) {
+      const auto extent = engine_->store()->AllocateExtent();
+      ASSERT_THAT(extent, IsOk());
+      extents_.push_back(*extent);
+    }
+  }
+  BlockStore::Options StoreOptions(const Setup& setup, Clock* clock) {
+    return {.directories = {::testing::TempDir()},
+            .extent_bytes = Bytes(kPart),
+            .extent_count = kExtents,
+            .verification = setup.verification,
+            .io = setup.io,
+            .make_io = setup.make_io,
+            .sink = nullptr,
+            .files = &files_,
+            .clock = clock,
+            .logger = &logger_};
   }
 
   // An engine whose I/O completes on command.
@@ -132,8 +158,17 @@ class TransferEngineTest : public ::testing::Test {
                 manual_ = backend.get();
                 return absl::StatusOr<std::unique_ptr<IoBackend>>(std::move(backend));
               },
-          .virtual_time = true});
+          .virtual_time = true,
+          .verification = Verification::kOff});
   }
+  // Manual I/O: so that the extent may be read.
+  void WriteManually(int64_t extent) {
+    const FilePart part{Extent(extent), Slot(0)};
+    const TransferTicket ticket = engine_->WriteFile({&part, 1}, IoPriority::kWriteBack);
+    manual_->Complete(0);
+    Wait({ticket});
+  }
+  ExtentId Extent(int64_t i) const { return extents_.at(static_cast<size_t>(i)); }
 
   std::byte* Slot(int64_t i) { return slab_->parking(SlotId(i)); }
   void FillSlot(int64_t i, int byte) { std::memset(Slot(i), byte, kPart); }
@@ -158,12 +193,10 @@ class TransferEngineTest : public ::testing::Test {
   MonotonicClock monotonic_;
   VirtualClock virtual_;
   MemoryLogger logger_;
-  PosixFileCalls posix_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Slab> slab_;
   PosixFileCalls files_;
-  std::unique_ptr<RunDirectory> run_;
-  std::unique_ptr<BlockFile> file_;
+  std::vector<ExtentId> extents_;
   std::unique_ptr<TransferEngine> engine_;
   ManualBackend* manual_ = nullptr;
 };
@@ -175,15 +208,15 @@ TEST_F(TransferEngineTest, AllFourLanesCarryTheBytes) {
     FillSlot(1, 18);
     const CopyPart up[] = {{Slot(10), Slot(0)}, {Slot(12), Slot(1)}};
     const CopyPart down[] = {{Slot(20), Slot(10)}, {Slot(22), Slot(12)}};
-    const FilePart out[] = {{ExtentId(5), Slot(20)}, {ExtentId(3), Slot(22)}};
-    const FilePart in[] = {{ExtentId(5), Slot(30)}, {ExtentId(3), Slot(31)}};
+    const FilePart out[] = {{Extent(5), Slot(20)}, {Extent(3), Slot(22)}};
+    const FilePart in[] = {{Extent(5), Slot(30)}, {Extent(3), Slot(31)}};
     const std::vector<std::pair<TransferLane, std::function<TransferTicket()>>> steps = {
         {TransferLane::kHostToDevice,
          [&] { return engine_->Copy(CopyDirection::kHostToDevice, up); }},
         {TransferLane::kDeviceToHost,
          [&] { return engine_->Copy(CopyDirection::kDeviceToHost, down); }},
-        {TransferLane::kFileWrite, [&] { return engine_->WriteFile(out); }},
-        {TransferLane::kFileRead, [&] { return engine_->ReadFile(in); }}};
+        {TransferLane::kFileWrite, [&] { return engine_->WriteFile(out, IoPriority::kWriteBack); }},
+        {TransferLane::kFileRead, [&] { return engine_->ReadFile(in, IoPriority::kDemand); }}};
     for (const auto& [lane, start] : steps) {
       const TransferTicket ticket = start();
       const std::vector<TransferCompletion> done = engine_->WaitAndPoll();
@@ -201,7 +234,7 @@ TEST_F(TransferEngineTest, AllFourLanesCarryTheBytes) {
     FillSlot(30, 0);
     FillSlot(31, 0);
   }
-  EXPECT_EQ(engine_->io_name(), "threads");
+  EXPECT_EQ(engine_->store()->Describe()[0].backend, "threads");
 }
 
 TEST_F(TransferEngineTest, LanesAndBackendsHaveNames) {
@@ -210,15 +243,16 @@ TEST_F(TransferEngineTest, LanesAndBackendsHaveNames) {
   EXPECT_EQ(Name(TransferLane::kFileRead), "file read");
   EXPECT_EQ(Name(TransferLane::kFileWrite), "file write");
   Make({.file = false});
-  EXPECT_EQ(engine_->io_name(), "none");
+  EXPECT_EQ(engine_->store(), nullptr);
 }
 
 TEST_F(TransferEngineTest, ATransferIsDoneWhenItsLastPartIs) {
   MakeManual();
-  const FilePart two[] = {{ExtentId(0), Slot(0)}, {ExtentId(1), Slot(1)}};
-  const FilePart one[] = {{ExtentId(2), Slot(2)}};
-  const TransferTicket first = engine_->WriteFile(two);
-  const TransferTicket second = engine_->ReadFile(one);
+  WriteManually(2);
+  const FilePart two[] = {{Extent(0), Slot(0)}, {Extent(1), Slot(1)}};
+  const FilePart one[] = {{Extent(2), Slot(2)}};
+  const TransferTicket first = engine_->WriteFile(two, IoPriority::kWriteBack);
+  const TransferTicket second = engine_->ReadFile(one, IoPriority::kDemand);
   ASSERT_EQ(manual_->pending(), 3u);
   EXPECT_EQ(manual_->kind(0), IoRequest::Kind::kWrite);
   EXPECT_EQ(manual_->kind(2), IoRequest::Kind::kRead);
@@ -238,8 +272,8 @@ TEST_F(TransferEngineTest, CompletionsComeInTheirOrder) {
   MakeManual();
   std::vector<TransferTicket> tickets;
   for (int64_t i = 0; i < 4; ++i) {
-    const FilePart part{ExtentId(i), Slot(i)};
-    tickets.push_back(engine_->WriteFile({&part, 1}));
+    const FilePart part{Extent(i), Slot(i)};
+    tickets.push_back(engine_->WriteFile({&part, 1}, IoPriority::kWriteBack));
   }
   for (const size_t index : {3, 0, 1, 0}) manual_->Complete(index);
   const std::vector<TransferCompletion> done = engine_->WaitAndPoll();
@@ -252,8 +286,8 @@ TEST_F(TransferEngineTest, CompletionsComeInTheirOrder) {
 
 TEST_F(TransferEngineTest, TheFirstErrorOfATransferIsKept) {
   MakeManual();
-  const FilePart three[] = {{ExtentId(0), Slot(0)}, {ExtentId(1), Slot(1)}, {ExtentId(2), Slot(2)}};
-  engine_->WriteFile(three);
+  const FilePart three[] = {{Extent(0), Slot(0)}, {Extent(1), Slot(1)}, {Extent(2), Slot(2)}};
+  engine_->WriteFile(three, IoPriority::kWriteBack);
   manual_->Complete(0);
   manual_->Complete(0, DataLoss("first"));
   manual_->Complete(0, Internal("second"));
@@ -271,14 +305,14 @@ TEST_F(TransferEngineTest, ManyTransfersWaitForAShallowQueue) {
   std::set<TransferTicket> tickets;
   for (int64_t i = 0; i < 30; ++i) {
     FillSlot(i, static_cast<int>(i + 1));
-    const FilePart part{ExtentId(i), Slot(i)};
-    tickets.insert(engine_->WriteFile({&part, 1}));
+    const FilePart part{Extent(i), Slot(i)};
+    tickets.insert(engine_->WriteFile({&part, 1}, IoPriority::kWriteBack));
   }
   for (const auto& [ticket, status] : Wait(tickets)) EXPECT_THAT(status, IsOk()) << ticket;
   tickets.clear();
   for (int64_t i = 0; i < 30; i += 2) {
-    const FilePart two[] = {{ExtentId(i), Slot(30 + i)}, {ExtentId(i + 1), Slot(31 + i)}};
-    tickets.insert(engine_->ReadFile(two));
+    const FilePart two[] = {{Extent(i), Slot(30 + i)}, {Extent(i + 1), Slot(31 + i)}};
+    tickets.insert(engine_->ReadFile(two, IoPriority::kDemand));
   }
   for (const auto& [ticket, status] : Wait(tickets)) EXPECT_THAT(status, IsOk()) << ticket;
   for (int64_t i = 0; i < 30; ++i) EXPECT_TRUE(HasByte(30 + i, static_cast<int>(i + 1))) << i;
@@ -298,30 +332,26 @@ TEST_F(TransferEngineTest, AnErrorOfTheBackendIsTheTransfersAndItGoesOn) {
     faulty->FailRequest(1, DataLoss("injected EIO"));
     return faulty;
   }});
-  const FilePart two[] = {{ExtentId(0), Slot(0)}, {ExtentId(1), Slot(1)}};
-  const TransferTicket first = engine_->WriteFile(two);
-  const TransferTicket second = engine_->WriteFile(two);
+  const FilePart two[] = {{Extent(0), Slot(0)}, {Extent(1), Slot(1)}};
+  const FilePart others[] = {{Extent(2), Slot(2)}, {Extent(3), Slot(3)}};
+  const TransferTicket first = engine_->WriteFile(two, IoPriority::kWriteBack);
+  const TransferTicket second = engine_->WriteFile(others, IoPriority::kWriteBack);
   const auto statuses = Wait({first, second});
   EXPECT_THAT(statuses.at(first), StatusIs(absl::StatusCode::kDataLoss, "injected EIO"));
   EXPECT_THAT(statuses.at(second), IsOk());
 }
 
 TEST_F(TransferEngineTest, AFailedBackendFailsTheCreation) {
-  const absl::Status status =
-      TransferEngine::Create({.device = device_.get(),
-                              .part_bytes = Bytes(kPart),
-                              .file = file_.get(),
-                              .io = IoPreference::kAuto,
-                              .make_io =
-                                  [](const IoBackendOptions&) {
-                                    return absl::StatusOr<std::unique_ptr<IoBackend>>(
-                                        Unavailable("no backend"));
-                                  },
-                              .io_directory = run_->path(),
-                              .clock = &monotonic_,
-                              .logger = &logger_,
-                              .trace_sink = nullptr})
-          .status();
+  BlockStore::Options store = StoreOptions({}, &monotonic_);
+  store.make_io = [](const IoBackendOptions&) {
+    return absl::StatusOr<std::unique_ptr<IoBackend>>(Unavailable("no backend"));
+  };
+  const absl::Status status = TransferEngine::Create({.device = device_.get(),
+                                                      .part_bytes = Bytes(kPart),
+                                                      .store = std::move(store),
+                                                      .clock = &monotonic_,
+                                                      .trace_sink = nullptr})
+                                  .status();
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnavailable, "no backend"));
 }
 
@@ -342,17 +372,18 @@ TEST_F(TransferEngineTest, BusyIsTheTimeDuringWhichALaneWorks) {
 
 TEST_F(TransferEngineTest, OverlappingTransfersOfALaneAreBusyOnce) {
   MakeManual();
-  const FilePart part{ExtentId(0), Slot(0)};
-  engine_->ReadFile({&part, 1});
+  WriteManually(0);
+  const FilePart part{Extent(0), Slot(0)};
+  engine_->ReadFile({&part, 1}, IoPriority::kDemand);
   virtual_.Advance(10);
-  engine_->ReadFile({&part, 1});
+  engine_->ReadFile({&part, 1}, IoPriority::kDemand);
   virtual_.Advance(5);
   manual_->Complete(0);
   EXPECT_EQ(engine_->counters(TransferLane::kFileRead).busy, 0);  // still at work
   virtual_.Advance(7);
   manual_->Complete(0);
   EXPECT_EQ(engine_->counters(TransferLane::kFileRead).busy, 22);
-  EXPECT_EQ(engine_->counters(TransferLane::kFileWrite).busy, 0);
+  EXPECT_EQ(engine_->counters(TransferLane::kDeviceToHost).busy, 0);
   EXPECT_EQ(engine_->counters(TransferLane::kFileRead).bytes, 2 * kPart);
 }
 
@@ -379,35 +410,72 @@ TEST_F(TransferEngineTest, DestructionFinishesWhatIsUnderWay) {
   }});
   for (int64_t i = 0; i < 32; ++i) {
     FillSlot(i, static_cast<int>(100 + i));
-    const FilePart part{ExtentId(i), Slot(i)};
-    engine_->WriteFile({&part, 1});
+    const FilePart part{Extent(i), Slot(i)};
+    engine_->WriteFile({&part, 1}, IoPriority::kWriteBack);
     const CopyPart copy{Slot(32 + i), Slot(i)};
     engine_->Copy(i % 2 == 0 ? CopyDirection::kHostToDevice : CopyDirection::kDeviceToHost,
                   {&copy, 1});
   }
   engine_.reset();
-  for (int64_t i = 0; i < 32; ++i) {
-    EXPECT_TRUE(HasByte(32 + i, static_cast<int>(100 + i))) << i;
-    FillSlot(i, 0);
-  }
-  Make({});
-  std::set<TransferTicket> tickets;
-  for (int64_t i = 0; i < 32; ++i) {
-    const FilePart part{ExtentId(i), Slot(i)};
-    tickets.insert(engine_->ReadFile({&part, 1}));
-  }
-  Wait(tickets);
-  for (int64_t i = 0; i < 32; ++i) EXPECT_TRUE(HasByte(i, static_cast<int>(100 + i))) << i;
+  for (int64_t i = 0; i < 32; ++i) EXPECT_TRUE(HasByte(32 + i, static_cast<int>(100 + i))) << i;
+}
+
+// Both copies have the bytes, and both lanes count them.
+TEST_F(TransferEngineTest, AFetchFillsTheHostAndTheDevice) {
+  FillSlot(0, 41);
+  FillSlot(1, 42);
+  const FilePart out[] = {{Extent(7), Slot(0)}, {Extent(8), Slot(1)}};
+  Wait({engine_->WriteFile(out, IoPriority::kWriteBack)});
+  const FetchPart in[] = {{Extent(7), Slot(10), Slot(20)}, {Extent(8), Slot(11), Slot(21)}};
+  const TransferTicket ticket = engine_->FetchFile(in, IoPriority::kDemand);
+  EXPECT_THAT(Wait({ticket}).at(ticket), IsOk());
+  for (const int64_t slot : {10, 20}) EXPECT_TRUE(HasByte(slot, 41)) << slot;
+  for (const int64_t slot : {11, 21}) EXPECT_TRUE(HasByte(slot, 42)) << slot;
+  EXPECT_EQ(engine_->counters(TransferLane::kFileRead).bytes, 2 * kPart);
+  EXPECT_EQ(engine_->counters(TransferLane::kHostToDevice).bytes, 2 * kPart);
+  EXPECT_EQ(engine_->counters(TransferLane::kHostToDevice).transfers, 1);
+}
+
+TEST_F(TransferEngineTest, AFetchWhoseReadFailsCopiesNothing) {
+  MakeManual();
+  WriteManually(0);
+  FillSlot(20, 9);
+  const FetchPart in{Extent(0), Slot(10), Slot(20)};
+  const TransferTicket ticket = engine_->FetchFile({&in, 1}, IoPriority::kDemand);
+  manual_->Complete(0, DataLoss("torn"));
+  EXPECT_THAT(Wait({ticket}).at(ticket), StatusIs(absl::StatusCode::kDataLoss, "torn"));
+  EXPECT_TRUE(HasByte(20, 9));
+  EXPECT_EQ(engine_->counters(TransferLane::kHostToDevice).transfers, 0);
+}
+
+TEST_F(TransferEngineTest, CancelAndPromoteReachEveryRequestOfATransfer) {
+  MakeManual();
+  WriteManually(0);
+  WriteManually(1);
+  const FilePart two[] = {{Extent(0), Slot(1)}, {Extent(1), Slot(2)}};
+  const TransferTicket ticket = engine_->ReadFile(two, IoPriority::kPrefetch);
+  engine_->Promote(ticket, IoPriority::kDemand);
+  EXPECT_EQ(manual_->promoted(), 2);
+  engine_->Cancel(ticket);
+  EXPECT_EQ(manual_->cancelled(), 2);
+  manual_->Complete(0, absl::CancelledError("called off"));
+  manual_->Complete(0, absl::CancelledError("called off"));
+  EXPECT_THAT(Wait({ticket}).at(ticket), StatusIs(absl::StatusCode::kCancelled, "cancelled"));
+  engine_->Cancel(ticket);  // unknown by now
+  engine_->Promote(ticket, IoPriority::kDemand);
+  EXPECT_EQ(manual_->promoted(), 2);
 }
 
 TEST_F(TransferEngineTest, LanesThatAreNotThereAbort) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   Make({.topology = DeviceTopology::kUnified, .file = false});
   const CopyPart copy{Slot(1), Slot(0)};
-  const FilePart part{ExtentId(0), Slot(0)};
+  const FilePart part{Extent(0), Slot(0)};
   EXPECT_DEATH(engine_->Copy(CopyDirection::kHostToDevice, {&copy, 1}), "no copy lanes");
-  EXPECT_DEATH(engine_->ReadFile({&part, 1}), "no file tier");
-  EXPECT_DEATH(engine_->WriteFile({}), "parts");
+  EXPECT_DEATH(engine_->ReadFile({&part, 1}, IoPriority::kDemand), "no file tier");
+  const FetchPart fetch{Extent(0), Slot(0), Slot(1)};
+  EXPECT_DEATH(engine_->FetchFile({&fetch, 1}, IoPriority::kDemand), "no file tier");
+  EXPECT_DEATH(engine_->WriteFile({}, IoPriority::kWriteBack), "parts");
 }
 
 }  // namespace

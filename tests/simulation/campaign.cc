@@ -188,7 +188,7 @@ absl::StatusOr<std::vector<FaultCase>> AllCases(CaseRunner& runner, const CaseRu
   for (int point = 0; point < kFaultPointCount; ++point) {
     const int64_t operations = counts[static_cast<size_t>(point)];
     const int64_t tries = per_fault == 0 ? operations : std::min(operations, per_fault);
-    for (Fault fault : runner.FaultsAt(run, static_cast<FaultPoint>(point))) {
+    for (Fault fault : FaultsAt(static_cast<FaultPoint>(point))) {
       for (int64_t i = 0; i < tries; ++i) {
         fault.first = i * operations / tries;
         cases.push_back({.subject = run.subject,
@@ -213,7 +213,7 @@ absl::StatusOr<FaultCase> RandomCase(CaseRunner& runner, uint64_t seed, int64_t 
   do {
     point = static_cast<FaultPoint>(random.Below(kFaultPointCount, draw++));
   } while (counts[static_cast<size_t>(point)] == 0);
-  const std::vector<Fault> faults = runner.FaultsAt(HealthyOf(fault_case), point);
+  const std::vector<Fault> faults = FaultsAt(point);
   Fault& fault = fault_case.fault;
   fault = faults[static_cast<size_t>(random.Below(static_cast<int64_t>(faults.size()), draw++))];
   fault.first = random.Below(counts[static_cast<size_t>(point)], draw++);

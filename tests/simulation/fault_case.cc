@@ -62,12 +62,7 @@ std::string_view Name(CaseOutcome outcome) {
   return kNames[static_cast<size_t>(outcome)];
 }
 
-// Whether every byte that file calls move is compared with a checksum. The engine's blocks are not.
-bool CaseRunner::LiesAreFound(const Healthy& run) const {
-  return run.subject == Subject::kStore || !known_.at(run.scenario_seed).scenario.files;
-}
-
-std::vector<Fault> CaseRunner::FaultsAt(const Healthy& run, FaultPoint point) const {
+std::vector<Fault> FaultsAt(FaultPoint point) {
   std::vector<Fault> faults;
   const auto fails = [&](int error_number, int64_t count) {
     faults.push_back({.point = point, .count = count, .error_number = error_number});
@@ -75,16 +70,6 @@ std::vector<Fault> CaseRunner::FaultsAt(const Healthy& run, FaultPoint point) co
   const auto suffers = [&](FaultEffect effect, uint64_t salt) {
     faults.push_back({.point = point, .effect = effect, .salt = salt});
   };
-  if (LiesAreFound(run) && point == FaultPoint::kRead) {
-    suffers(FaultEffect::kFlipBit, 12'345);
-    suffers(FaultEffect::kTruncate, 1);
-  }
-  if (LiesAreFound(run) && point == FaultPoint::kWrite) {
-    suffers(FaultEffect::kFlipBit, 12'345);
-    suffers(FaultEffect::kLoseWrite, 0);
-    suffers(FaultEffect::kMisdirect, 0);
-    suffers(FaultEffect::kTruncate, 0);
-  }
   switch (point) {
     case FaultPoint::kOpen:
       fails(EMFILE, 1);
@@ -95,6 +80,8 @@ std::vector<Fault> CaseRunner::FaultsAt(const Healthy& run, FaultPoint point) co
       fails(EAGAIN, 3);
       fails(ENXIO, kForEver);
       suffers(FaultEffect::kShort, 5);
+      suffers(FaultEffect::kFlipBit, 12'345);
+      suffers(FaultEffect::kTruncate, 1);
       break;
     case FaultPoint::kWrite:
       fails(EIO, 1);
@@ -102,6 +89,10 @@ std::vector<Fault> CaseRunner::FaultsAt(const Healthy& run, FaultPoint point) co
       fails(ENOSPC, kForEver);
       suffers(FaultEffect::kShort, 5);
       suffers(FaultEffect::kShort, 0);
+      suffers(FaultEffect::kFlipBit, 12'345);
+      suffers(FaultEffect::kLoseWrite, 0);
+      suffers(FaultEffect::kMisdirect, 0);
+      suffers(FaultEffect::kTruncate, 0);
       break;
     case FaultPoint::kAllocate:
       fails(ENOSPC, 1);

@@ -61,9 +61,6 @@ class CaseRunner {
   };
   // Errors: those of drawing the scenario, and of a healthy run that is not right.
   absl::StatusOr<OperationCounts> Count(const Healthy& run);
-  // The faults worth trying at a point, at operation 0; those that go on for ever have a count
-  // without end. REQUIRES: a run that Count accepted.
-  std::vector<Fault> FaultsAt(const Healthy& run, FaultPoint point) const;
   // One line. REQUIRES: a seed that Count or Run accepted.
   std::string DescribeRun(const FaultCase& fault_case) const;
 
@@ -75,7 +72,6 @@ class CaseRunner {
   absl::StatusOr<const Known*> Find(uint64_t seed);
   CaseReport RunEngine(const FaultCase& fault_case);
   static CaseReport RunStoreCase(const FaultCase& fault_case);
-  bool LiesAreFound(const Healthy& run) const;
   absl::StatusOr<OperationCounts> CountEngine(const Healthy& run);
   static CaseReport Resume(const FaultCase& fault_case, const Known& known,
                            const SavedState& checkpoint, const std::string& error);
@@ -83,6 +79,10 @@ class CaseRunner {
   std::map<uint64_t, Known> known_;
   std::map<Healthy, OperationCounts> counts_;
 };
+
+// The faults worth trying at a point, at operation 0; those that go on for ever have a count
+// without end.
+std::vector<Fault> FaultsAt(FaultPoint point);
 
 // What is wrong with an error that an operating fault led to; empty: nothing.
 std::string ComplaintAbout(const absl::Status& status);

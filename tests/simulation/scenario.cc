@@ -49,6 +49,7 @@ void DrawModel(Dice& dice, Scenario& scenario) {
   scenario.evaluates = dice.OneIn(4);
   scenario.checkpoint_after = 1;
   scenario.checkpoint_on_disk = dice.OneIn(2);
+  scenario.spill_directories = 1 + static_cast<int>(dice.Below(2));
 }
 
 void DrawMachine(Dice& dice, Scenario& scenario) {
@@ -101,14 +102,15 @@ absl::StatusOr<Scenario> DrawScenario(uint64_t seed) {
 }
 
 std::string Describe(const Scenario& s) {
-  return StrCat(
-      "seed ", s.seed, ": ", s.topology == DeviceTopology::kUnified ? "unified" : "discrete",
-      ", device ", s.device_slots, " and host ", s.host_slots, " slots, ",
-      s.files ? "files" : "no files", ", policy ", s.policy, ", look-ahead ", s.look_ahead,
-      ", chunk ", s.chunk_elements, ", ", s.model.layers, " layers of ", s.model.layer_elements,
-      ", ", Name(s.model.dtype), " with ", Name(s.gradient_dtype), " gradients, ",
-      s.model.micro_batches, " micro-batches, clip ", s.hyper.max_gradient_norm, ", ", s.steps,
-      " steps, checkpoint ", s.checkpoint_on_disk ? "on disk" : "in memory");
+  return StrCat("seed ", s.seed, ": ",
+                s.topology == DeviceTopology::kUnified ? "unified" : "discrete", ", device ",
+                s.device_slots, " and host ", s.host_slots, " slots, ",
+                s.files ? StrCat("files in ", s.spill_directories, " directories") : "no files",
+                ", policy ", s.policy, ", look-ahead ", s.look_ahead, ", chunk ", s.chunk_elements,
+                ", ", s.model.layers, " layers of ", s.model.layer_elements, ", ",
+                Name(s.model.dtype), " with ", Name(s.gradient_dtype), " gradients, ",
+                s.model.micro_batches, " micro-batches, clip ", s.hyper.max_gradient_norm, ", ",
+                s.steps, " steps, checkpoint ", s.checkpoint_on_disk ? "on disk" : "in memory");
 }
 
 }  // namespace gantry

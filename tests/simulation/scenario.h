@@ -30,6 +30,7 @@ struct Scenario {
   int64_t device_slots = 0;
   int64_t host_slots = 0;
   bool files = true;
+  int spill_directories = 1;
   std::string policy;
   StaticFractions fractions;
   UpdateOrder update_order = UpdateOrder::kExact;

@@ -31,7 +31,10 @@ constexpr StateKind kKinds[] = {StateKind::kParameter, StateKind::kMaster, State
 class SimulatedMachine {
  public:
   SimulatedMachine(const Scenario& scenario, uint64_t order_seed, FaultPlan* faults)
-      : scenario_(scenario), loop_({.clock = &clock_, .seed = order_seed}), faults_(faults) {
+      : scenario_(scenario),
+        loop_({.clock = &clock_, .seed = order_seed}),
+        faults_(faults),
+        folders_(scenario.spill_directories) {
     auto team = ThreadTeam::Create({.threads = 1});
     GANTRY_CHECK_OK(team.status());
     team_ = *std::move(team);
@@ -57,6 +60,9 @@ class SimulatedMachine {
          .device_memory = Bytes(slot * scenario_.device_slots),
          .host_memory = Bytes(slot * scenario_.host_slots),
          .spill_directories = scenario_.files ? folders_.paths() : std::vector<std::string>(),
+         // As measured, which would take virtual time only, but many requests.
+         .spill_shares = std::vector<double>(
+             scenario_.files ? static_cast<size_t>(scenario_.spill_directories) : 0, 1.0),
          .make_io = [this](const IoBackendOptions& io) { return MakeDrive(io); },
          .policy = scenario_.policy,
          .static_fractions = scenario_.fractions,
@@ -89,7 +95,7 @@ class SimulatedMachine {
   EventLoop loop_;
   FaultPlan* faults_;
   MemoryLogger logger_;
-  SpillFolders folders_{1};
+  SpillFolders folders_;
   std::unique_ptr<ThreadTeam> team_;
   std::unique_ptr<Device> device_;
 };

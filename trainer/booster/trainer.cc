@@ -56,7 +56,7 @@ int64_t ElementsOf(const LlamaModel& model) {
 
 std::array<Bytes, kTierCount> TierBytes(const EngineStatistics& statistics) {
   return {statistics.device.slot_bytes * statistics.device.slots_used,
-          statistics.host.slot_bytes * statistics.host.slots_used, statistics.file_bytes};
+          statistics.host.slot_bytes * statistics.host.slots_used, statistics.file_bytes()};
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ std::string Printable(std::string_view text) {
 }
 
 std::string FileText(const EngineStatistics& statistics) {
-  if (statistics.file_bytes == Bytes::Zero()) return "none";
+  if (statistics.file_bytes() == Bytes::Zero()) return "none";
   return StrCat(LaneBytes(statistics, TransferLane::kFileRead), " / ",
                 LaneBytes(statistics, TransferLane::kFileWrite));
 }
@@ -105,7 +105,7 @@ std::string DemoJson(const DemoResult& result) {
       {"practicality", result.practicality()},
       {"bitwise_equal", result.bitwise_equal()},
       {"stall_seconds", run.stall_seconds},
-      {"io_backend", run.statistics.io_backend}};
+      {"io_backend", run.statistics.io_backend()}};
   return json.dump(2) + "\n";
 }
 
@@ -123,7 +123,7 @@ std::string DemoTable(const DemoResult& result) {
   text += Row("host, peak of budget", PeakAndBudget(a.statistics.host),
               PeakAndBudget(b.statistics.host));
   text += Row("files, read / written", FileText(a.statistics), FileText(b.statistics));
-  text += Row("file access", a.statistics.io_backend, b.statistics.io_backend);
+  text += Row("file access", a.statistics.io_backend(), b.statistics.io_backend());
   text += Row("steps", StrCat(a.losses.size()), StrCat(b.losses.size()));
   text += Row("loss", LossText(a), LossText(b));
   text += Row("tokens/s", Fixed(a.tokens_per_second, 0), Fixed(b.tokens_per_second, 0));

@@ -41,11 +41,17 @@ DemoResult Example() {
   statistics.host.slots_total = 256;
   statistics.lanes[static_cast<size_t>(TransferLane::kFileRead)].bytes = 7;
   statistics.lanes[static_cast<size_t>(TransferLane::kFileWrite)].bytes = 9;
-  statistics.io_backend = "io_uring";
-  statistics.file_bytes = 1_GiB;
+  statistics.stripes.push_back({.directory = "/spill",
+                                .share = 1.0,
+                                .direct_io = true,
+                                .preallocated = true,
+                                .backend = "io_uring",
+                                .ring_flags = "none",
+                                .fixed_memory = false,
+                                .io = {},
+                                .file_bytes = 1_GiB});
   result.resident.statistics.device = statistics.device;
   result.resident.statistics.host = statistics.device;
-  result.resident.statistics.io_backend = "none";
   result.sample = "The \x01 end";
   return result;
 }

@@ -102,7 +102,7 @@ std::string SummaryJson(const TrainingSummary& summary) {
     json.update(ToJson(summary.engine->host, "host"));
     json["nvme_read_bytes"] = LaneBytes(*summary.engine, TransferLane::kFileRead);
     json["nvme_written_bytes"] = LaneBytes(*summary.engine, TransferLane::kFileWrite);
-    json["io_backend"] = summary.engine->io_backend;
+    json["io_backend"] = summary.engine->io_backend();
   }
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
