@@ -224,6 +224,27 @@ TEST_P(StraceFaultsTest, EndsWellAndResumesToTheSameBits) {
             << " ended right, " << refused_ << " with an error. " << message_ << "\n";
 }
 
+// What containers and sandboxes take away, for real.
+TEST(Limits, LittleLockableMemoryChangesNothing) {
+  const ProgramFolder folder("little_lockable_memory");
+  const Kind kind{.name = "", .call = "", .effect = "", .where = Where::kAlways};
+  Clean(folder);
+  const ProgramResult whole = RunProgram(TrainIn(folder, kind));
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  // Root is above the limit as long as it has CAP_IPC_LOCK.
+  ProgramOptions options = TrainIn(folder, kind);
+  options.launcher = {"prlimit", "--memlock=65536:65536", "setpriv", "--bounding-set=-ipc_lock",
+                      "--inh-caps=-ipc_lock"};
+  ProgramOptions probe = options;
+  probe.arguments = {"help"};
+  const ProgramResult probed = RunProgram(probe);
+  if (probed.exit_code != 0) GTEST_SKIP() << "the limit cannot be set here: " << probed.err;
+  Clean(folder);
+  const ProgramResult limited = RunProgram(options);
+  ASSERT_EQ(limited.exit_code, 0) << limited.err;
+  EXPECT_EQ(JsonValue(limited.out, "parameter_hash"), JsonValue(whole.out, "parameter_hash"));
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, StraceFaultsTest, ::testing::ValuesIn(kKinds),
                          [](const auto& info) { return info.param.name; });
 

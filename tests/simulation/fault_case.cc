@@ -135,7 +135,8 @@ std::vector<Fault> FaultsAt(FaultPoint point) {
 }
 
 std::string ComplaintAbout(const absl::Status& status) {
-  static const std::regex kErrnoName("\\bE[A-Z0-9]{2,}\\b");
+  // A write that moves nothing has no errno to name.
+  static const std::regex kErrnoName("\\bE[A-Z0-9]{2,}\\b|no more bytes|nothing was written");
   const std::string message(FromAbsl(status.message()));
   switch (status.code()) {
     case absl::StatusCode::kResourceExhausted:
