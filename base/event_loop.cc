@@ -30,6 +30,7 @@ bool EventLoop::RunNext() {
   running_ = true;
   next.mapped()();
   running_ = false;
+  ++events_run_;
   return true;
 }
 

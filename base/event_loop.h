@@ -43,6 +43,7 @@ class EventLoop {
   int64_t Draw(int64_t bound);
 
   int64_t pending() const { return static_cast<int64_t>(events_.size()); }
+  int64_t events_run() const { return events_run_; }
 
  private:
   using Key = std::pair<Nanoseconds, std::pair<uint64_t, int64_t>>;  // due, random, number
@@ -50,6 +51,7 @@ class EventLoop {
   Options options_;
   int64_t scheduled_ = 0;
   int64_t draws_ = 0;
+  int64_t events_run_ = 0;
   bool running_ = false;
   std::map<Key, std::function<void()>> events_;
 };

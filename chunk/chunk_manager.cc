@@ -64,13 +64,17 @@ absl::Status ChunkManager::ReserveHomes(Device* device) {
 }
 
 ChunkManager::~ChunkManager() {
-  // Pools check that every slot came back; content dies with the manager.
+  // Content dies with the manager. The spaces unmap what they can: after a failure maybe not all.
+  homes_.clear();
+  // Pools check that every slot came back.
   for (int64_t i = 0; i < block_count(); ++i) {
     const auto index = static_cast<BlockIndex>(i);
     for (const Tier tier : {Tier::kDevice, Tier::kHost}) {
-      BlockCopy& c = copy(index, tier);
-      if (c.phase == CopyPhase::kFilling) AbandonFill(index, tier);
-      if (c.phase == CopyPhase::kValid) GANTRY_CHECK_OK(DropUnchecked(index, tier));
+      const BlockCopy& c = copy(index, tier);
+      if (c.phase == CopyPhase::kAbsent) continue;
+      for (int part = 0; part < block(index).slots; ++part) {
+        pool(tier).Release(SlotId(c.slots[static_cast<size_t>(part)]));
+      }
     }
   }
 }

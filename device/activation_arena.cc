@@ -50,7 +50,11 @@ ActivationArena::~ActivationArena() {
     GANTRY_CHECK_EQ(allocations_, 0) << "an arena was destroyed under live allocations";
   }
   Trim(0);
-  GANTRY_CHECK_EQ(mapped_slots(), 0) << "the address space of an arena does not give back slots";
+  // Where unmapping failed, the slots go with the addresses: the space takes what it can from them.
+  space_.reset();
+  for (const int64_t slot : slot_of_page_) {
+    if (slot != kUnmapped) source_->ReleaseActivationSlot(SlotId(slot));
+  }
 }
 
 absl::StatusOr<ArenaBuffer> ActivationArena::Allocate(int64_t bytes) {

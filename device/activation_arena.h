@@ -116,7 +116,7 @@ class ActivationArena {
   // Nothing when the address space refuses: the page stays mapped.
   std::optional<SlotId> UnmapPage(int64_t page) GANTRY_REQUIRES(mutex_);
 
-  const std::unique_ptr<AddressSpace> space_;
+  std::unique_ptr<AddressSpace> space_;  // set for life
   const int64_t slot_bytes_;
   SlotSource* const source_;
   mutable Mutex mutex_;

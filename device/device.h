@@ -42,7 +42,8 @@ class Slab {
 
 // A reserved virtual range, page by page (one page = one slot of its slab). Reading or writing a
 // page that has no slot is a fault (SIGSEGV), never garbage.
-// Thread-safe for different pages; the caller orders calls on one page.
+// Thread-safe for different pages; the caller orders calls on one page. The destructor unmaps; a
+// slot for which that fails is lost, and its slab aborts when it is used.
 class AddressSpace {
  public:
   virtual ~AddressSpace() = default;

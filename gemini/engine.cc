@@ -15,9 +15,9 @@ namespace {
 
 // Addresses for activations in a dry run: enough for any step that is worth planning. Nothing is
 // mapped there.
-constexpr Bytes kDrySlotBytes = 2_MiB;
-constexpr int64_t kDryPages = int64_t{1} << 19;     // 1 TiB
-constexpr int64_t kDryPagesMin = int64_t{1} << 13;  // 16 GiB
+constexpr Bytes kDrySlotBytes = 64_MiB;
+constexpr int64_t kDryPages = int64_t{1} << 14;    // 1 TiB
+constexpr int64_t kDryPagesMin = int64_t{1} << 8;  // 16 GiB
 
 // Virtual pages of the arena per device slot: first fit leaves gaps, addresses cost nothing.
 constexpr int64_t kArenaPagesPerSlot = 8;

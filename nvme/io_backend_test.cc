@@ -10,6 +10,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstring>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -17,17 +18,21 @@
 #include <tuple>
 #include <vector>
 
+#include "base/clock.h"
+#include "base/event_loop.h"
 #include "base/file_calls.h"
 #include "base/files.h"
 #include "base/hash.h"
 #include "base/mutex.h"
 #include "base/random.h"
 #include "base/strings.h"
+#include "base/testing/fault_plan.h"
 #include "gtest/gtest.h"
 #include "nvme/io_ring.h"
 #include "nvme/io_threads.h"
 #include "nvme/request_progress.h"
 #include "nvme/scratch_file.h"
+#include "nvme/simulated_io.h"
 #include "nvme/testing_support.h"
 
 namespace gantry {
@@ -44,9 +49,27 @@ class IoBackendTest : public testing::TestWithParam<std::tuple<std::string, int>
       EXPECT_TRUE(ring.ok()) << ring.status().ToString();
       return ring.ok() ? *std::move(ring) : nullptr;
     }
+    if (name == "simulated") {
+      auto drive = SimulatedIo::Create({.clock = &clock_,
+                                        .loop = &loop_,
+                                        .faults = &healthy_,
+                                        .sink = sink,
+                                        .latency = 50'000,
+                                        .bandwidth_bytes_per_second = 1'000'000'000,
+                                        .queue_depth = depth});
+      EXPECT_TRUE(drive.ok()) << drive.status().ToString();
+      return drive.ok() ? *std::move(drive) : nullptr;
+    }
     auto threads = IoThreads::Create({.sink = sink, .threads = depth, .files = &posix_});
     EXPECT_TRUE(threads.ok()) << threads.status().ToString();
     return threads.ok() ? *std::move(threads) : nullptr;
+  }
+  // Whether the backend has no threads: then it cannot be held back in a sink nor be shared.
+  static bool Simulated() { return std::get<0>(GetParam()) == "simulated"; }
+  // For the sink that waits.
+  std::function<bool()> RunNext() {
+    if (!Simulated()) return {};
+    return [this] { return loop_.RunNext(); };
   }
   FileDescriptor NewFile() {
     PosixFileCalls files;
@@ -60,10 +83,13 @@ class IoBackendTest : public testing::TestWithParam<std::tuple<std::string, int>
 
   PosixFileCalls posix_;
   TemporaryDirectory directory_;
+  VirtualClock clock_;
+  EventLoop loop_{{.clock = &clock_, .seed = 3}};
+  FaultPlan healthy_{{}};
 };
 
 INSTANTIATE_TEST_SUITE_P(Backends, IoBackendTest,
-                         testing::Combine(testing::Values("io_uring", "threads"),
+                         testing::Combine(testing::Values("io_uring", "threads", "simulated"),
                                           testing::Values(1, 2, 7, 64)),
                          [](const auto& info) {
                            return StrCat(std::get<0>(info.param), "_", std::get<1>(info.param));
@@ -95,7 +121,7 @@ std::vector<Range> RandomRanges(const Random& random) {
 TEST_P(IoBackendTest, RandomRoundTrips) {
   constexpr uint64_t kSeed = 7191;
   SCOPED_TRACE(StrCat("seed ", kSeed));
-  WaitingSink sink;
+  WaitingSink sink(RunNext());
   const FileDescriptor file = NewFile();
   std::unique_ptr<IoBackend> backend = Create(&sink);
   ASSERT_NE(backend, nullptr);
@@ -139,7 +165,7 @@ TEST_P(IoBackendTest, RandomRoundTrips) {
 }
 
 TEST_P(IoBackendTest, DirectIo) {
-  WaitingSink sink;
+  WaitingSink sink(RunNext());
   PosixFileCalls files;
   auto directory = OpenDirectory(files, directory_.path());
   ASSERT_TRUE(directory.ok());
@@ -168,7 +194,7 @@ TEST_P(IoBackendTest, DirectIo) {
 }
 
 TEST_P(IoBackendTest, TruncatedFileIsDataLoss) {
-  WaitingSink sink;
+  WaitingSink sink(RunNext());
   const FileDescriptor file = NewFile();
   std::unique_ptr<IoBackend> backend = Create(&sink);
   AlignedBlock block(3 * kPieceBytes);
@@ -184,7 +210,7 @@ TEST_P(IoBackendTest, TruncatedFileIsDataLoss) {
 }
 
 TEST_P(IoBackendTest, UnopenedDescriptorFails) {
-  WaitingSink sink;
+  WaitingSink sink(RunNext());
   std::unique_ptr<IoBackend> backend = Create(&sink);
   AlignedBlock block(100);
   const IoRequest request = {
@@ -195,7 +221,7 @@ TEST_P(IoBackendTest, UnopenedDescriptorFails) {
 }
 
 TEST_P(IoBackendTest, SyncCompletes) {
-  WaitingSink sink;
+  WaitingSink sink(RunNext());
   const FileDescriptor file = NewFile();
   std::unique_ptr<IoBackend> backend = Create(&sink);
   AlignedBlock block(100'000);
@@ -262,6 +288,7 @@ int64_t Hold(IoBackend& backend, GatedSink& sink, const IoRequest& request, int 
 }
 
 TEST_P(IoBackendTest, WaitingRequestsAreCancelledStartedOnesAreNot) {
+  if (Simulated()) GTEST_SKIP() << "an event loop has one thread: see simulated_io_test";
   GatedSink sink;
   const FileDescriptor file = NewFile();
   AlignedBlock block(2 * kPieceBytes);
@@ -298,6 +325,7 @@ TEST_P(IoBackendTest, WaitingRequestsAreCancelledStartedOnesAreNot) {
 }
 
 TEST_P(IoBackendTest, UrgentRequestsAndPromotedOnesGoFirst) {
+  if (Simulated()) GTEST_SKIP() << "an event loop has one thread: see simulated_io_test";
   if (std::get<1>(GetParam()) != 1) GTEST_SKIP() << "only one piece at a time has an order";
   GatedSink sink;
   const FileDescriptor file = NewFile();
@@ -330,7 +358,7 @@ TEST_P(IoBackendTest, UrgentRequestsAndPromotedOnesGoFirst) {
 }
 
 TEST_P(IoBackendTest, PieceHashesAreThoseOfTheBytes) {
-  WaitingSink sink;
+  WaitingSink sink(RunNext());
   const FileDescriptor file = NewFile();
   std::unique_ptr<IoBackend> backend = Create(&sink);
   for (const int64_t size : {int64_t{1}, kPieceBytes, 5 * kPieceBytes + 4097}) {
@@ -375,7 +403,7 @@ TEST_P(IoBackendTest, RandomPrioritiesCancellationsAndPromotions) {
   SCOPED_TRACE(StrCat("seed ", kSeed));
   const Random random({.seed = kSeed, .stream = 0});
   constexpr uint64_t kRequests = 60;
-  WaitingSink sink;
+  WaitingSink sink(RunNext());
   const FileDescriptor file = NewFile();
   std::unique_ptr<IoBackend> backend = Create(&sink);
   std::vector<AlignedBlock> blocks;
@@ -420,6 +448,7 @@ TEST_P(IoBackendTest, RandomPrioritiesCancellationsAndPromotions) {
 }
 
 TEST_P(IoBackendTest, EveryRequestIsTaken) {
+  if (Simulated()) GTEST_SKIP() << "an event loop has one thread: see simulated_io_test";
   constexpr int64_t kRequests = 3000;
   GatedSink sink;
   const FileDescriptor file = NewFile();
@@ -470,7 +499,7 @@ TEST_P(IoBackendTest, SubmitFromCallbackWhileDraining) {
 }
 
 TEST_P(IoBackendTest, DestructorDrains) {
-  WaitingSink sink;
+  WaitingSink sink(RunNext());
   const FileDescriptor file = NewFile();
   AlignedBlock block(kPieceBytes + 4096);
   block.Fill(4);
@@ -493,10 +522,11 @@ TEST_P(IoBackendTest, DestructorDrains) {
 }
 
 TEST_P(IoBackendTest, SeveralThreadsSubmit) {
+  if (Simulated()) GTEST_SKIP() << "an event loop has one thread: see simulated_io_test";
   constexpr int kThreads = 4;
   constexpr int64_t kEach = 60;
   constexpr int64_t kBytes = 9000;
-  WaitingSink sink;
+  WaitingSink sink(RunNext());
   const FileDescriptor file = NewFile();
   std::unique_ptr<IoBackend> backend = Create(&sink);
   std::vector<std::thread> threads;
@@ -531,7 +561,7 @@ TEST_P(IoBackendTest, FileSizeLimitIsResourceExhausted) {
     std::signal(SIGXFSZ, SIG_IGN);
     const rlimit limit = {.rlim_cur = 65536, .rlim_max = 65536};
     EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    WaitingSink sink;
+    WaitingSink sink(RunNext());
     const FileDescriptor file = NewFile();
     std::unique_ptr<IoBackend> backend = Create(&sink);
     AlignedBlock block(100'000);
@@ -563,7 +593,7 @@ TEST_P(IoBackendTest, FullFileSystemIsResourceExhausted) {
       std::cout << "cannot mount a small tmpfs: " << refused << "\n";
       return kCannot;
     }
-    WaitingSink sink;
+    WaitingSink sink(RunNext());
     const FileDescriptor file = NewFile();
     std::unique_ptr<IoBackend> backend = Create(&sink);
     AlignedBlock block(2 * kPieceBytes);
@@ -580,7 +610,7 @@ TEST_P(IoBackendTest, FullFileSystemIsResourceExhausted) {
 }
 
 TEST_P(IoBackendTest, NothingLeaksDescriptors) {
-  WaitingSink sink;
+  WaitingSink sink(RunNext());
   const FileDescriptor file = NewFile();
   AlignedBlock block(4096);
   const int64_t before = OpenDescriptors();

@@ -36,6 +36,11 @@ void WaitingSink::OnIoComplete(uint64_t tag, absl::Status status) {
 }
 
 absl::Status WaitingSink::Take(uint64_t tag) {
+  const auto has_completed = [&] {
+    MutexLock lock(mutex_);
+    return statuses_.count(tag) > 0;
+  };
+  while (run_next_ && !has_completed()) GANTRY_CHECK(run_next_()) << "nothing completes any more";
   MutexLock lock(mutex_);
   while (statuses_.count(tag) == 0) completed_.Wait(mutex_);
   auto node = statuses_.extract(tag);

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,12 +25,16 @@ namespace gantry {
 // Keeps completions by tag. A tag that completes twice without a Take between aborts. Thread-safe.
 class WaitingSink final : public IoSink {
  public:
+  // `run_next`: of a backend on an event loop, lets time go on by one event, false when there is
+  // none. Empty: completions come from threads.
+  explicit WaitingSink(std::function<bool()> run_next = {}) : run_next_(std::move(run_next)) {}
   void OnIoComplete(uint64_t tag, absl::Status status) override;
   // Blocks until `tag` has completed; forgets it.
   absl::Status Take(uint64_t tag);
   int64_t completions() const;  // since the beginning
 
  private:
+  const std::function<bool()> run_next_;
   mutable Mutex mutex_;
   CondVar completed_;
   int64_t completions_ GANTRY_GUARDED_BY(mutex_) = 0;

@@ -1,5 +1,8 @@
 #include "base/testing/faulty_file_calls.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
@@ -34,6 +37,12 @@ void Flip(std::span<std::byte> buffer, int64_t bit) {
   buffer[index / 8] ^= std::byte{1} << (index % 8);
 }
 
+void Truncate(int fd, const TruncateFile& fault) {
+  struct stat status{};
+  GANTRY_CHECK_EQ(fstat(fd, &status), 0);
+  if (status.st_size > fault.bytes) GANTRY_CHECK_EQ(ftruncate(fd, fault.bytes), 0);
+}
+
 template <typename Buffer>
 Buffer Shortened(Buffer buffer, const ShortenCall& fault) {
   return buffer.first(std::min(buffer.size(), static_cast<size_t>(fault.bytes)));
@@ -44,6 +53,7 @@ bool IsPossible(std::optional<FileCallKind> kind, const FileFault& fault) {
   if (kind == FileCallKind::kWrite || kind == FileCallKind::kRead) {
     if (const auto* shorten = std::get_if<ShortenCall>(&fault)) return shorten->bytes >= 0;
     if (const auto* flip = std::get_if<FlipBit>(&fault)) return flip->bit >= 0;
+    if (const auto* cut = std::get_if<TruncateFile>(&fault)) return cut->bytes >= 0;
   }
   return kind == FileCallKind::kWrite;
 }
@@ -109,6 +119,10 @@ int64_t FaultyFileCalls::ReadAt(int fd, std::span<std::byte> buffer, int64_t off
     const std::span<std::byte> part = Shortened(buffer, *shorten);
     return part.empty() ? 0 : inner_->ReadAt(fd, part, offset);
   }
+  if (const auto* cut = std::get_if<TruncateFile>(&*fault)) {
+    Truncate(fd, *cut);
+    return inner_->ReadAt(fd, buffer, offset);
+  }
   const int64_t got = inner_->ReadAt(fd, buffer, offset);
   if (got > 0) Flip(buffer.first(static_cast<size_t>(got)), std::get<FlipBit>(*fault).bit);
   return got;
@@ -126,6 +140,10 @@ int64_t FaultyFileCalls::WriteAt(int fd, std::span<const std::byte> buffer, int6
   if (const auto* misplace = std::get_if<MisplaceWrite>(&*fault)) {
     GANTRY_CHECK_GE(offset + misplace->shift, 0);
     return inner_->WriteAt(fd, buffer, offset + misplace->shift);
+  }
+  if (const auto* cut = std::get_if<TruncateFile>(&*fault)) {
+    Truncate(fd, *cut);
+    return inner_->WriteAt(fd, buffer, offset);
   }
   const AlignedCopy copy = CopyOf(buffer);
   const std::span<std::byte> flipped(copy.get(), buffer.size());

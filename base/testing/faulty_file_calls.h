@@ -62,7 +62,12 @@ struct MisplaceWrite {
 struct FlipBit {
   int64_t bit;
 };
-using FileFault = std::variant<FailCall, ShortenCall, LoseWrite, MisplaceWrite, FlipBit>;
+// Reads and writes: the file is cut to this size where it is longer, then the call goes on.
+struct TruncateFile {
+  int64_t bytes;
+};
+using FileFault =
+    std::variant<FailCall, ShortenCall, LoseWrite, MisplaceWrite, FlipBit, TruncateFile>;
 
 // Calls number `first` .. `first + count - 1` of one kind, or of all kinds together. Numbers count
 // from 0 since the object was made.

@@ -16,6 +16,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/bytes.h"
 #include "device/device.h"
@@ -27,6 +28,9 @@ struct DeviceUnderTest {
   std::string name;  // letters and digits
   std::function<std::unique_ptr<Device>()> create;
   Bytes slot_bytes;
+  // Of a device whose lanes run on an event loop: lets time go on by one event, false when there is
+  // none. Empty: lanes have threads. Cases that submit from several threads are skipped with it.
+  std::function<bool()> run_next = {};
 };
 std::string DeviceUnderTestName(const ::testing::TestParamInfo<DeviceUnderTest>& info);
 
@@ -39,6 +43,8 @@ class DeviceConformanceTest : public ::testing::TestWithParam<DeviceUnderTest> {
   // Fills the slot-sized device range at `address` with the pattern of `value`, through host
   // memory.
   void Fill(std::byte* address, uint64_t value);
+  // All completions, of which there are at least `count`.
+  static std::vector<RecordingSink::Completion> WaitFor(RecordingSink& sink, size_t count);
   // Whether the range holds the pattern of `value` in every word.
   bool Holds(const std::byte* address, uint64_t value);
 

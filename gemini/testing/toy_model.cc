@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <span>
 
 #include "base/hash.h"
@@ -16,7 +17,18 @@ namespace {
 constexpr int kTied = 0;
 constexpr int kFrozen = 1;
 
+constexpr int64_t kPeriod = 4093;  // prime
+
 }  // namespace
+
+ToyModel::ToyModel(ParameterStore* store, const Options& options)
+    : store_(store), options_(options) {
+  const Random random({.seed = 42, .stream = 0});
+  for (int64_t i = 0; i < kPeriod; ++i) {
+    normals_.push_back(static_cast<float>(0.02 * random.Normal(static_cast<uint64_t>(i))));
+    wave_.push_back(static_cast<float>(std::cos(static_cast<double>(i))));
+  }
+}
 
 absl::Status ToyModel::Register() {
   const auto add = [&](std::string name, int64_t elements,
@@ -31,9 +43,11 @@ absl::Status ToyModel::Register() {
     tensors_.push_back(id);
     return id;
   };
-  GANTRY_ASSIGN_OR_RETURN(const TensorId tied, add("tied", 30'011, Trainability::kTrainable));
+  GANTRY_ASSIGN_OR_RETURN(const TensorId tied,
+                          add("tied", options_.tied_elements, Trainability::kTrainable));
   GANTRY_RETURN_IF_ERROR(store_->Alias("head", tied));
-  GANTRY_ASSIGN_OR_RETURN(const TensorId frozen, add("frozen", 20'003, Trainability::kFrozen));
+  GANTRY_ASSIGN_OR_RETURN(const TensorId frozen,
+                          add("frozen", options_.frozen_elements, Trainability::kFrozen));
   for (int64_t l = 0; l < options_.layers; ++l) {
     GANTRY_ASSIGN_OR_RETURN(const TensorId weight,
                             add(StrCat("layer.", l, ".weight"), options_.layer_elements + 7 * l,
@@ -52,7 +66,6 @@ absl::Status ToyModel::Initialize() {
   for (const TensorId tensor : tensors_) {
     const TensorSpec& spec = store_->layout().tensor(tensor);
     const int64_t elements = store_->layout().placement(tensor).elements;
-    const Random random({.seed = 42, .stream = static_cast<uint64_t>(tensor.value())});
     const bool frozen = spec.trainability == Trainability::kFrozen;
     const DType dtype = frozen ? spec.dtype : DType::kF32;
     constexpr int64_t kPiece = 9'999;  // crosses chunk borders at odd places
@@ -60,8 +73,8 @@ absl::Status ToyModel::Initialize() {
       const int64_t count = std::min(kPiece, elements - first);
       std::vector<std::byte> bytes(static_cast<size_t>(count * SizeOf(dtype)));
       for (int64_t i = 0; i < count; ++i) {
-        StoreElement(dtype, bytes.data(), i,
-                     static_cast<float>(0.02 * random.Normal(static_cast<uint64_t>(first + i))));
+        const int64_t at = (first + i + 1009 * tensor.value()) % kPeriod;
+        StoreElement(dtype, bytes.data(), i, normals_[static_cast<size_t>(at)]);
       }
       GANTRY_RETURN_IF_ERROR(store_->WriteState(frozen ? StateKind::kParameter : StateKind::kMaster,
                                                 tensor, first, bytes));
@@ -123,16 +136,26 @@ absl::Status ToyModel::Contribute(const std::vector<TensorId>& tensors, std::str
     const LeasedTensor& leased = lease[t];
     const Random random({.seed = 7, .stream = static_cast<uint64_t>(salt)});
     const double noise = random.Normal(static_cast<uint64_t>(leased.tensor.value()));
-    for (int64_t i = 0; i < leased.elements; ++i) {
-      float value = 0.01f * LoadElement(leased.dtype, leased.parameter, i) +
-                    static_cast<float>((noise + x_) * std::cos(static_cast<double>(i + salt)));
-      if (leased.gradient_content == GradientContent::kPartial) {
-        value += LoadElement(leased.gradient_dtype, leased.gradient, i);
-      }
-      StoreElement(leased.gradient_dtype, leased.gradient, i, value);
+    AddGradient(leased, noise + x_, salt);
+    if (steps_ + 1 == options_.infinite_step) {
+      StoreElement(leased.gradient_dtype, leased.gradient, leased.elements / 2,
+                   std::numeric_limits<float>::infinity());
     }
   }
   return absl::OkStatus();
+}
+
+void ToyModel::AddGradient(const LeasedTensor& tensor, double factor, int64_t salt) {
+  int64_t phase = salt % kPeriod;
+  for (int64_t i = 0; i < tensor.elements; ++i) {
+    float value = 0.01f * LoadElement(tensor.dtype, tensor.parameter, i) +
+                  static_cast<float>(factor) * wave_[static_cast<size_t>(phase)];
+    if (++phase == kPeriod) phase = 0;
+    if (tensor.gradient_content == GradientContent::kPartial) {
+      value += LoadElement(tensor.gradient_dtype, tensor.gradient, i);
+    }
+    StoreElement(tensor.gradient_dtype, tensor.gradient, i, value);
+  }
 }
 
 absl::Status ToyModel::Backward(int64_t micro_batch) {

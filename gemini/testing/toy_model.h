@@ -22,24 +22,30 @@ class ToyModel {
   struct Options {
     int64_t layers = 5;
     int64_t layer_elements = 40'001;
+    int64_t tied_elements = 30'011;
+    int64_t frozen_elements = 20'003;
     int64_t activation_bytes = 50'000;
     DType dtype = DType::kBF16;
     int64_t micro_batches = 1;
+    int64_t infinite_step = 0;  // in this one (1-based) a gradient is infinite; 0: in none
   };
   // `store` outlives the model.
-  ToyModel(ParameterStore* store, const Options& options) : store_(store), options_(options) {}
+  ToyModel(ParameterStore* store, const Options& options);
 
   absl::Status Register();
   // Values from counter-based random numbers. REQUIRES: sealed.
   absl::Status Initialize();
   // One whole step; `step` is 1-based. Returns the result of EndStep and adds the loss to `losses`.
   absl::StatusOr<StepResult> TrainStep(const OptimizerStep& hyper);
+  // Goes on as if so many steps had been made: with state from a checkpoint.
+  void ResumeAfter(int64_t steps) { steps_ = steps; }
   // Forward passes only.
   absl::Status Evaluate();
   // XXH3 over all tensors' state of one kind; tensors without it are passed over.
   absl::StatusOr<uint64_t> Hash(StateKind kind);
 
   const std::vector<double>& losses() const { return losses_; }
+  const std::vector<TensorId>& tensors() const { return tensors_; }
   int64_t tensor_count() const { return static_cast<int64_t>(tensors_.size()); }
 
  private:
@@ -54,9 +60,14 @@ class ToyModel {
   absl::Status Contribute(const std::vector<TensorId>& tensors, std::string_view name,
                           int64_t salt);
   void Mix(const LeasedTensor& tensor);
+  void AddGradient(const LeasedTensor& tensor, double factor, int64_t salt);
 
   ParameterStore* store_;
   Options options_;
+  // Tables, so that a step is cheap enough for thousands of simulated runs. Their period divides no
+  // chunk, so that neighbouring chunks differ.
+  std::vector<float> normals_;
+  std::vector<float> wave_;
   std::vector<TensorId> tensors_;  // all
   std::vector<Layer> layers_;
   std::vector<TensorId> special_;  // tied, frozen, untouched

@@ -86,12 +86,14 @@ void MakeSanitizerPathsAbsolute() {
   if (options.privileges == FilePrivileges::kDropped && !DropFilePrivileges()) _exit(126);
   if (chdir(options.folder.c_str()) != 0) _exit(126);
   if (dup2(out, STDOUT_FILENO) < 0 || dup2(err, STDERR_FILENO) < 0) _exit(126);
-  std::vector<char*> words = {const_cast<char*>(path.c_str())};
+  std::vector<char*> words;
+  for (const std::string& word : options.launcher) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(const_cast<char*>(path.c_str()));
   for (const std::string& word : options.arguments) {
     words.push_back(const_cast<char*>(word.c_str()));
   }
   words.push_back(nullptr);
-  execv(path.c_str(), words.data());
+  execvp(words.front(), words.data());
   _exit(127);
 }
 

@@ -34,6 +34,8 @@ struct ProgramOptions {
   int64_t file_bytes_max = 0;  // RLIMIT_FSIZE; 0: none
   ErrorOutput error_output = ErrorOutput::kPipe;
   FilePrivileges privileges = FilePrivileges::kKept;
+  // Words before those of the program, the first of them found in PATH: "strace", "-f".
+  std::vector<std::string> launcher = {};
 };
 
 // A running child. Killed by the destructor when it still runs.

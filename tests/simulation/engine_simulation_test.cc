@@ -1,0 +1,85 @@
+// The engine on simulated machines, against the store that holds everything in plain memory: for
+// many seeds, each a model, a machine, budgets and an order of events, the same bits. And a seed is
+// one run: the same events, the same virtual time.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <iostream>
+#include <string>
+
+#include "base/strings.h"
+#include "base/testing/fault_plan.h"
+#include "base/testing/status_matchers.h"
+#include "tests/simulation/scenario.h"
+#include "tests/simulation/simulated_run.h"
+#include "tests/simulation/spill_folders.h"
+
+namespace gantry {
+namespace {
+
+constexpr int64_t kOrders = 3;  // of events, per scenario
+
+class EngineSimulationTest : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(EngineSimulationTest, ComputesWhatTheOracleComputes) {
+  const auto scenario = DrawScenario(GetParam());
+  ASSERT_THAT(scenario, IsOk());
+  SCOPED_TRACE(Describe(*scenario));
+  const auto expected = RunOracle(*scenario);
+  ASSERT_THAT(expected, IsOk());
+  const SpillFolders checkpoints(1);
+  for (uint64_t order = 0; order < kOrders; ++order) {
+    SCOPED_TRACE(StrCat("order ", order));
+    FaultPlan healthy({});
+    const RunResult result = RunSimulated({.scenario = &*scenario,
+                                           .order_seed = order,
+                                           .faults = &healthy,
+                                           .checkpoint_directory = checkpoints.paths()[0]});
+    ASSERT_THAT(result.status, IsOk());
+    EXPECT_EQ(result.fingerprint, *expected);
+    EXPECT_EQ(result.left_behind, "");
+    if (order > 0) continue;
+    // The same again, and from the checkpoint.
+    FaultPlan again({});
+    const RunResult replayed = RunSimulated({.scenario = &*scenario,
+                                             .order_seed = order,
+                                             .faults = &again,
+                                             .checkpoint_directory = checkpoints.paths()[0]});
+    EXPECT_EQ(replayed.events, result.events);
+    EXPECT_EQ(replayed.end, result.end);
+    EXPECT_EQ(replayed.fingerprint, result.fingerprint);
+    ASSERT_EQ(result.checkpoint.steps, scenario->checkpoint_after);
+    const RunResult resumed = RunSimulated({.scenario = &*scenario,
+                                            .order_seed = order,
+                                            .faults = &again,
+                                            .checkpoint_directory = {},
+                                            .resume = &result.checkpoint});
+    ASSERT_THAT(resumed.status, IsOk());
+    EXPECT_EQ(resumed.fingerprint, *expected);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, EngineSimulationTest, ::testing::Range(uint64_t{0}, uint64_t{100}));
+
+// Different orders are different runs, or the test above would prove little.
+TEST(EngineSimulation, OrdersDiffer) {
+  const auto scenario = DrawScenario(3);
+  ASSERT_THAT(scenario, IsOk());
+  int64_t different = 0;
+  Nanoseconds first = 0;
+  for (uint64_t order = 0; order < 8; ++order) {
+    FaultPlan healthy({});
+    const RunResult result = RunSimulated({.scenario = &*scenario,
+                                           .order_seed = order,
+                                           .faults = &healthy,
+                                           .checkpoint_directory = {}});
+    ASSERT_THAT(result.status, IsOk());
+    if (order == 0) first = result.end;
+    different += result.end != first ? 1 : 0;
+  }
+  EXPECT_GT(different, 4) << Describe(*scenario);
+}
+
+}  // namespace
+}  // namespace gantry

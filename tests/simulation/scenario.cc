@@ -1,0 +1,116 @@
+#include "tests/simulation/scenario.h"
+
+#include <string_view>
+
+#include "base/random.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "base/testing/fault_plan.h"
+#include "chunk/chunk_layout.h"
+#include "tests/simulation/simulated_run.h"
+
+namespace gantry {
+namespace {
+
+// Draws in sequence from the numbers of one seed.
+class Dice {
+ public:
+  explicit Dice(uint64_t seed) : random_({.seed = seed, .stream = 17}) {}
+  int64_t Below(int64_t bound) { return random_.Below(bound, index_++); }
+  bool OneIn(int64_t n) { return Below(n) == 0; }
+  double Uniform() { return random_.Uniform(index_++); }
+
+ private:
+  Random random_;
+  uint64_t index_ = 0;
+};
+
+void DrawModel(Dice& dice, Scenario& scenario) {
+  scenario.model.layers = 2 + dice.Below(4);
+  scenario.model.layer_elements = 9'001 + dice.Below(30'000);
+  scenario.model.tied_elements = 5'011 + dice.Below(30'000);
+  scenario.model.frozen_elements = 1'003 + dice.Below(40'000);
+  scenario.model.activation_bytes = 1'000 + dice.Below(70'000);
+  scenario.model.dtype = dice.OneIn(4) ? DType::kF32 : DType::kBF16;
+  scenario.model.micro_batches = dice.OneIn(3) ? 2 : 1;
+  scenario.gradient_dtype =
+      scenario.model.micro_batches > 1 || dice.OneIn(3) ? DType::kF32 : DType::kBF16;
+  OptimizerStep& hyper = scenario.hyper;
+  hyper.weight_decay = dice.OneIn(2) ? 0.01 : 0.0;
+  // Off, always clipping, never clipping.
+  constexpr double kNorms[] = {0.0, 0.5, 0.5, 1e6};
+  hyper.max_gradient_norm = kNorms[dice.Below(std::size(kNorms))];
+  if (dice.OneIn(3)) hyper.loss_scale = 8.0;
+  // Without clipping, updates then run in the backward pass.
+  if (dice.OneIn(2)) hyper.non_finite = OptimizerStep::NonFinite::kUpdateAnyway;
+  scenario.steps = 2 + dice.Below(2);
+  const bool skips = hyper.non_finite == OptimizerStep::NonFinite::kSkipStep && dice.OneIn(4);
+  if (skips) scenario.model.infinite_step = 1 + dice.Below(scenario.steps);
+  scenario.evaluates = dice.OneIn(4);
+  scenario.checkpoint_after = 1;
+  scenario.checkpoint_on_disk = dice.OneIn(2);
+  scenario.spill_directories = 1 + static_cast<int>(dice.Below(2));
+}
+
+void DrawMachine(Dice& dice, Scenario& scenario) {
+  constexpr std::string_view kPolicies[] = {"auto", "auto", "lru", "cpu", "static", "device"};
+  scenario.topology = dice.OneIn(4) ? DeviceTopology::kUnified : DeviceTopology::kDiscrete;
+  scenario.files = !dice.OneIn(5);
+  scenario.policy = kPolicies[dice.Below(std::size(kPolicies))];
+  scenario.fractions = {.offload_parameters = dice.Uniform(),
+                        .offload_optimizer = dice.Uniform(),
+                        .spill_optimizer = scenario.files ? dice.Uniform() : 0.0};
+  if (scenario.files && dice.OneIn(3)) scenario.update_order = UpdateOrder::kSpeculative;
+  scenario.look_ahead = dice.Below(10);
+  scenario.chunk_elements = kChunkGranularityElements * (1 + dice.Below(2));
+  scenario.lane_bandwidth = int64_t{100'000'000} << dice.Below(8);
+  scenario.lane_latency = dice.Below(50'000);
+  scenario.drive_bandwidth = int64_t{100'000'000} << dice.Below(7);
+  scenario.drive_latency = dice.Below(200'000);
+  scenario.queue_depth = 1 + static_cast<int>(dice.Below(16));
+}
+
+}  // namespace
+
+absl::StatusOr<Scenario> DrawScenario(uint64_t seed) {
+  Dice dice(seed);
+  Scenario scenario;
+  scenario.seed = seed;
+  DrawModel(dice, scenario);
+  DrawMachine(dice, scenario);
+  // The least budgets by trial: those of one tier depend on the other, and on the policy.
+  constexpr int64_t kAmple = 300;
+  scenario.host_slots = kAmple;
+  const auto find = [&](int64_t& slots) -> absl::Status {
+    absl::Status tried;
+    for (slots = 2; slots <= kAmple; ++slots) {
+      tried = TrySeal(scenario);
+      if (!absl::IsResourceExhausted(tried)) return tried;
+    }
+    return tried;
+  };
+  GANTRY_RETURN_IF_ERROR(find(scenario.device_slots));
+  if (scenario.topology == DeviceTopology::kDiscrete) {
+    GANTRY_RETURN_IF_ERROR(find(scenario.host_slots));
+  }
+  const int64_t slack = dice.OneIn(3) ? 0 : dice.OneIn(4) ? 60 : 12;
+  scenario.device_slots += dice.Below(slack + 1);
+  scenario.host_slots += dice.Below(slack + 1);
+  // Without files, states read back from the device have to stay on the host until that is mended.
+  if (!scenario.files) scenario.host_slots += 60;
+  return scenario;
+}
+
+std::string Describe(const Scenario& s) {
+  return StrCat("seed ", s.seed, ": ",
+                s.topology == DeviceTopology::kUnified ? "unified" : "discrete", ", device ",
+                s.device_slots, " and host ", s.host_slots, " slots, ",
+                s.files ? StrCat("files in ", s.spill_directories, " directories") : "no files",
+                ", policy ", s.policy, ", look-ahead ", s.look_ahead, ", chunk ", s.chunk_elements,
+                ", ", s.model.layers, " layers of ", s.model.layer_elements, ", ",
+                Name(s.model.dtype), " with ", Name(s.gradient_dtype), " gradients, ",
+                s.model.micro_batches, " micro-batches, clip ", s.hyper.max_gradient_norm, ", ",
+                s.steps, " steps, checkpoint ", s.checkpoint_on_disk ? "on disk" : "in memory");
+}
+
+}  // namespace gantry
