@@ -78,8 +78,8 @@ HWY_INLINE void AddVector(D64 d64, const Values& values, int64_t i, double* sums
 // the first not added. kVector... are the indices of the vectors that hold the lanes: a pack,
 // because gcc keeps an array that a loop indexes in memory.
 template <class Values, size_t... kVector>
-HWY_INLINE int64_t AddToAllLanes(const Values& values, int64_t i, int64_t count, double* lanes,
-                                 std::index_sequence<kVector...> /*vectors*/) {
+HWY_NOINLINE int64_t AddToAllLanes(const Values& values, int64_t i, int64_t count, double* lanes,
+                                   std::index_sequence<kVector...> /*vectors*/) {
   const SumTag d64;
   constexpr int64_t kWidth = kLanes / sizeof...(kVector);
   hn::Vec<SumTag> sums[] = {hn::LoadU(d64, lanes + kVector * kWidth)...};
@@ -92,7 +92,7 @@ HWY_INLINE int64_t AddToAllLanes(const Values& values, int64_t i, int64_t count,
 
 // Adds the squares of values [0, count), of which the first belongs to lane `phase`.
 template <class Values>
-HWY_INLINE void AddToLanes(const Values& values, int64_t count, int64_t phase, double* lanes) {
+HWY_NOINLINE void AddToLanes(const Values& values, int64_t count, int64_t phase, double* lanes) {
   constexpr std::make_index_sequence<kLanes / MaxLanes(SumTag())> kVectors;
   const hn::CappedTag<double, 1> single;
   int64_t i = 0;
@@ -146,8 +146,8 @@ void AddSquaresEach(ConstElements from, int64_t count, double* sums) {
 
 // v = v + weight * (g^2 - v) from `i` on while whole vectors fit; returns the first not done.
 template <class D, typename Gradient>
-HWY_INLINE int64_t AverageVectors(D d, const AdafactorTerms& terms, float weight, float* variance,
-                                  int64_t i, int64_t count) {
+HWY_NOINLINE int64_t AverageVectors(D d, const AdafactorTerms& terms, float weight, float* variance,
+                                    int64_t i, int64_t count) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   for (; i + lanes <= count; i += lanes) {
     const auto g = hn::Mul(hn::Set(d, terms.gradient_factor),
@@ -172,8 +172,8 @@ void Average(const AdafactorTerms& terms, float weight, float* variance, int64_t
 
 // p = p * decay - rate * u from `i` on while whole vectors fit; returns the first not done.
 template <class D, typename Gradient>
-HWY_INLINE int64_t ApplyVectors(D d, const AdafactorTerms& terms, float* master, int64_t i,
-                                int64_t count) {
+HWY_NOINLINE int64_t ApplyVectors(D d, const AdafactorTerms& terms, float* master, int64_t i,
+                                  int64_t count) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   for (; i + lanes <= count; i += lanes) {
     const auto kept = hn::Mul(hn::LoadU(d, master + i), hn::Set(d, terms.decay));
@@ -184,8 +184,8 @@ HWY_INLINE int64_t ApplyVectors(D d, const AdafactorTerms& terms, float* master,
 }
 
 template <class D, typename Parameter>
-HWY_INLINE int64_t RoundVectors(D d, const float* master, Parameter* parameter, int64_t i,
-                                int64_t count) {
+HWY_NOINLINE int64_t RoundVectors(D d, const float* master, Parameter* parameter, int64_t i,
+                                  int64_t count) {
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   for (; i + lanes <= count; i += lanes) {
     StoreElements(d, hn::LoadU(d, master + i), parameter + i);
