@@ -59,18 +59,45 @@ std::vector<std::string> CommandLine(const FioJob& job) {
                                     "--ioengine=io_uring",
                                     "--invalidate=0",
                                     "--output-format=json",
+                                    "--scramble_buffers=0",
                                     StrCat("--filename=", EscapedName(job.file)),
                                     StrCat("--size=", job.file_bytes.count()),
                                     StrCat("--bs=", job.block_bytes.count()),
                                     StrCat("--iodepth=", job.queue_depth),
                                     StrCat("--rw=", Pattern(job.mix)),
                                     StrCat("--direct=", job.access == FileAccess::kDirect ? 1 : 0)};
+  if (job.buffers == FioBuffers::kRegistered) {
+    words.emplace_back("--fixedbufs");
+    words.emplace_back("--registerfiles");
+  }
   if (job.duration > 0) {
     const int64_t milliseconds = std::max<int64_t>(job.duration / kNanosecondsPerMillisecond, 1);
     words.emplace_back("--time_based");
     words.push_back(StrCat("--runtime=", milliseconds, "ms"));
   }
   return words;
+}
+
+// This process's environment, in which glibc's malloc asks for 2 MiB pages.
+std::vector<std::string> HugePageEnvironment() {
+  constexpr std::string_view kName = "GLIBC_TUNABLES=";
+  std::vector<std::string> variables = {StrCat(kName, "glibc.malloc.hugetlb=1")};
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    if (text.starts_with(kName)) {
+      variables[0] += StrCat(":", text.substr(kName.size()));
+    } else {
+      variables.emplace_back(text);
+    }
+  }
+  return variables;
+}
+
+std::vector<char*> Pointers(const std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
 }
 
 // Both outputs of the child, to its end.
@@ -100,12 +127,10 @@ absl::StatusOr<ChildResult> RunChild(const std::vector<std::string>& words) {
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&actions, write_end.get(), STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, write_end.get(), STDERR_FILENO);
-  std::vector<char*> arguments;
-  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
-  arguments.push_back(nullptr);
+  const std::vector<std::string> environment = HugePageEnvironment();
   pid_t pid = -1;
-  const int error =
-      posix_spawnp(&pid, words[0].c_str(), &actions, nullptr, arguments.data(), environ);
+  const int error = posix_spawnp(&pid, words[0].c_str(), &actions, nullptr, Pointers(words).data(),
+                                 Pointers(environment).data());
   posix_spawn_file_actions_destroy(&actions);
   if (error == ENOENT || error == EACCES) {
     return NotFound("no program '", words[0], "': install fio or name it with --fio=PATH");

@@ -40,8 +40,9 @@ namespace {
 
 constexpr int64_t kTensors = 64;
 constexpr int64_t kTensorGranule = 4096;
-constexpr int64_t kStateBytes = 12;     // a parameter: master, momentum, variance
-constexpr int64_t kResidentBytes = 4;   // a parameter and its gradient
+constexpr int64_t kStateBytes = 12;    // a parameter: master, momentum, variance
+constexpr int64_t kResidentBytes = 4;  // a parameter and its gradient
+constexpr double kParameterBytes = 2.0;
 constexpr double kSweepBytes = 24.0;    // its states read and written
 constexpr double kOverheadLimit = 3.0;  // percent
 // Memory that the sweep passes through, beside what is resident: bytes per parameter.
@@ -284,8 +285,12 @@ absl::Status SweepBenchmark::AddTraffic(SweepRig& unified) {
                             options_));
   GANTRY_RETURN_IF_ERROR(rig->Step().status());
   GANTRY_ASSIGN_OR_RETURN(const Traffic automatic, CountTraffic(*rig, kTrafficSteps));
-  add("sweep_bytes_per_parameter_auto", automatic.both(), (1.0 - kHalf) * kSweepBytes);
-  report_.rows.back().note = "memory for half of the states";
+  // At best: memory holds the parameters and else only states, gradients being there in passing.
+  const double budget = static_cast<double>(rig->budget().count());
+  const double n = static_cast<double>(parameters_);
+  const double resident = (budget - kParameterBytes * n) / (kStateBytes * n);
+  add("sweep_bytes_per_parameter_auto", automatic.both(), (1.0 - resident) * kSweepBytes);
+  report_.rows.back().note = StrCat("policy auto, budget ", rig->budget());
   for (BenchRow& row :
        WearRows({.prefix = "sweep_", .bytes_written_per_parameter = all.written}, options_)) {
     report_.rows.push_back(std::move(row));

@@ -249,7 +249,7 @@ absl::StatusOr<double> Rig::Pipeline() { return Stream(Way::kFileAndLane); }
 // turn. `work` gives GB/s of equal amounts.
 Measurement ForATurn(const BenchOptions& options, Measurement work) {
   return [&options, work = std::move(work)]() -> absl::StatusOr<double> {
-    const Nanoseconds end = options.clock->Now() + options.turn_time() / 2;
+    const Nanoseconds end = options.clock->Now() + options.turn_time() / 3;
     double time = 0.0;
     int count = 0;
     do {
