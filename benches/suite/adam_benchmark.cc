@@ -27,8 +27,9 @@
 #include "benches/suite/read_modify_write.h"
 #include "benches/suite/report.h"
 #include "offload/dispatch_targets.h"
+#include "offload/eight_bit_states.h"
 #include "offload/elements.h"
-#include "offload/hybrid_adam.h"
+#include "offload/optimizer.h"
 
 namespace gantry {
 namespace {
@@ -39,12 +40,10 @@ constexpr int kArrays = 5;
 constexpr int64_t kStaggerBytes = 832;
 constexpr int64_t kElementBytes = 16;  // of all five arrays
 constexpr int64_t kGranule = int64_t{64} * 1024;
-constexpr AdamWHyper kHyper = {.learning_rate = 1e-4,
-                               .beta1 = 0.9,
-                               .beta2 = 0.999,
-                               .epsilon = 1e-8,
-                               .weight_decay = 0.01,
-                               .step = 10};
+
+OptimizerHyper HyperOf(OptimizerKind kind) {
+  return {.kind = kind, .learning_rate = 1e-4, .weight_decay = 0.01, .step = 10};
+}
 
 // Master, momentum, variance, gradient and parameter of one slice, in one mapping.
 class StateArrays {
@@ -57,8 +56,12 @@ class StateArrays {
 
   int64_t elements() const { return elements_; }
   float* floats(int index) const { return reinterpret_cast<float*>(memory_.data() + At(index)); }
+  // An array of floats that a format keeps in 16 bits instead.
+  uint16_t* as_halves(int index) const { return reinterpret_cast<uint16_t*>(floats(index)); }
   uint16_t* gradient() const { return Halves(3); }
   uint16_t* parameter() const { return Halves(4); }
+  ConstElements gradient_elements() const { return {.data = gradient(), .dtype = DType::kBF16}; }
+  Elements parameter_elements() const { return {.data = parameter(), .dtype = DType::kBF16}; }
 
   // Values as in the middle of a run: none is subnormal, which would slow the arithmetic down.
   void Fill() {
@@ -91,18 +94,56 @@ struct Case {
   UpdateArrays arrays;
 };
 
-Case AdamWCase(const StateArrays& state) {
-  const auto count = static_cast<size_t>(state.elements());
-  const AdamWSlice slice = {
-      .master = std::span(state.floats(0), count),
-      .momentum = std::span(state.floats(1), count),
-      .variance = std::span(state.floats(2), count),
-      .gradient = {.data = state.gradient(), .dtype = DType::kBF16},
-      .parameter = Elements{.data = state.parameter(), .dtype = DType::kBF16}};
-  return {.name = "adam",
-          .update = [slice](ThreadTeam* team) { AdamW(slice, kHyper, 1.0f, team); },
+// A kind with f32 states.
+Case WholeCase(std::string_view name, OptimizerKind kind, const StateArrays& state) {
+  const bool variance = StatesOf(kind).variance;
+  const OptimizerSlice slice = {.count = state.elements(),
+                                .master = state.floats(0),
+                                .momentum = state.floats(1),
+                                .variance = variance ? state.floats(2) : nullptr,
+                                .gradient = state.gradient_elements(),
+                                .parameter = state.parameter_elements()};
+  return {.name = std::string(name),
+          .update = [slice, hyper = HyperOf(kind)](
+                        ThreadTeam* team) { UpdateSlice(slice, hyper, 1.0f, team); },
           .arrays = {.count = state.elements(),
-                     .floats = {state.floats(0), state.floats(1), state.floats(2)},
+                     .floats = {slice.master, slice.momentum, slice.variance},
+                     .gradient = state.gradient(),
+                     .parameter = state.parameter()}};
+}
+
+Case SplitMasterCase(const StateArrays& state) {
+  const OptimizerSlice slice = {.count = state.elements(),
+                                .low_half = state.as_halves(0),
+                                .momentum = state.floats(1),
+                                .variance = state.floats(2),
+                                .gradient = state.gradient_elements(),
+                                .parameter = state.parameter_elements()};
+  return {.name = "optimizer_split_master",
+          .update = [slice, hyper = HyperOf(OptimizerKind::kAdamW)](
+                        ThreadTeam* team) { UpdateSlice(slice, hyper, 1.0f, team); },
+          .arrays = {.count = state.elements(),
+                     .floats = {slice.momentum, slice.variance},
+                     .halves = {state.parameter(), slice.low_half},
+                     .gradient = state.gradient()}};
+}
+
+// `scales` outlives the case: one for each block.
+Case EightBitCase(const StateArrays& state, std::span<EightBitScales> scales) {
+  const EightBitRange range = {.count = state.elements(),
+                               .codes = reinterpret_cast<uint8_t*>(state.as_halves(1)),
+                               .scales = scales.data(),
+                               .master = state.floats(0),
+                               .gradient = state.gradient_elements(),
+                               .parameter = state.parameter_elements()};
+  const EightBitSlice slice = {
+      .begin = 0, .count = state.elements(), .hyper = HyperOf(OptimizerKind::kAdamW)};
+  return {.name = "optimizer_eight_bit",
+          .update = [range,
+                     slice](ThreadTeam* team) { UpdateEightBit(range, {&slice, 1}, 1.0f, team); },
+          .arrays = {.count = state.elements(),
+                     .floats = {range.master},
+                     .halves = {state.as_halves(1)},
                      .gradient = state.gradient(),
                      .parameter = state.parameter()}};
 }
@@ -119,7 +160,7 @@ absl::StatusOr<BenchRow> Compare(const Duel& duel, StateArrays& state,
   options.Tell(StrCat("adam: ", duel.name));
   state.Fill();
   const UpdateArrays& arrays = duel.optimizer->arrays;
-  // Parameters per second, over at least half a turn.
+  // Parameters per second. Rows are many, and a pass is short.
   const auto speed = [&](const std::function<void()>& work) -> absl::StatusOr<double> {
     const Nanoseconds begin = options.clock->Now();
     Nanoseconds now = begin;
@@ -128,7 +169,7 @@ absl::StatusOr<BenchRow> Compare(const Duel& duel, StateArrays& state,
       work();
       ++count;
       now = options.clock->Now();
-    } while (now - begin < options.turn_time() / 4);
+    } while (now - begin < options.turn_time() / 8);
     return static_cast<double>(count * arrays.count) * 1e9 / static_cast<double>(now - begin);
   };
   const std::vector<Measurement> sides = {
@@ -168,15 +209,25 @@ absl::StatusOr<BenchReport> RunAdamBenchmark(const BenchOptions& options) {
                           ThreadTeam::Create({.threads = 1}));
   GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<ThreadTeam> all,
                           ThreadTeam::Create({.threads = options.compute_threads()}));
-  const Case adamw = AdamWCase(state);
-  std::vector<Duel> duels = {{"adam", &adamw, all.get(), std::nullopt},
-                             {"adam_1_thread", &adamw, one.get(), std::nullopt}};
+  std::vector<EightBitScales> scales(static_cast<size_t>(elements / kQuantizationBlockElements),
+                                     {.momentum = 0, .variance = 0});
+  const std::vector<Case> cases = {WholeCase("adam", OptimizerKind::kAdamW, state),
+                                   WholeCase("optimizer_adam", OptimizerKind::kAdam, state),
+                                   WholeCase("optimizer_sgd", OptimizerKind::kSgd, state),
+                                   WholeCase("optimizer_lion", OptimizerKind::kLion, state),
+                                   SplitMasterCase(state),
+                                   EightBitCase(state, scales)};
+  std::vector<Duel> duels;
+  for (const Case& item : cases) {
+    duels.push_back({item.name, &item, all.get(), std::nullopt});
+    if (options.effort == BenchEffort::kQuick && item.name != "adam") continue;
+    duels.push_back({item.name + "_1_thread", &item, one.get(), std::nullopt});
+  }
   const std::vector<int64_t> targets = DispatchTargets();
-  for (const int64_t target : targets) {
+  for (size_t i = 1; i < targets.size(); ++i) {  // the first is what the rows above used
     if (options.effort == BenchEffort::kQuick) break;
-    const std::string name = DispatchTargetName(target);
-    duels.push_back({StrCat("adam_", name), &adamw, all.get(), target});
-    duels.push_back({StrCat("adam_", name, "_1_thread"), &adamw, one.get(), target});
+    const std::string name = StrCat("adam_", DispatchTargetName(targets[i]), "_1_thread");
+    duels.push_back({name, cases.data(), one.get(), targets[i]});
   }
   if (!targets.empty()) report.machine.Add("instruction_set", DispatchTargetName(targets[0]));
   for (const Duel& duel : duels) {

@@ -9,8 +9,9 @@
 
 namespace gantry {
 
-// Rows adam (all threads, best instruction set), adam_1_thread, adam_TARGET_1_thread, in parameters
-// per second; the ratio is that of bytes. Dispatches kernels of the whole process to one
+// Rows adam (AdamW, all threads, best instruction set), adam_1_thread, adam_TARGET_1_thread, and
+// optimizer_* for the other kinds and formats of state, in parameters per second; the ratio is that
+// of bytes. Dispatches kernels of the whole process to one
 // instruction set while it runs: nothing else may use them meanwhile. Blocks. Errors:
 // kResourceExhausted without memory; kCancelled.
 absl::StatusOr<BenchReport> RunAdamBenchmark(const BenchOptions& options);

@@ -39,6 +39,7 @@ constexpr int64_t kSpaceShare = 4;
 // Optimizer states of AdamW in files are written once per step: master, momentum, variance.
 constexpr double kAdamStateBytes = 12.0;
 constexpr Bytes kSweepFile = 256_MiB;
+constexpr double kChecksumLimit = 3.0;  // percent
 constexpr int kSweepRounds = 2;
 constexpr Nanoseconds kSweepTurn = 150'000'000;
 
@@ -97,6 +98,7 @@ class IoBenchmark {
   void PrepareFio();
   absl::StatusOr<BenchRow> Compare(std::string_view name, const Duel& duel) const;
   absl::Status AddMixes();
+  absl::Status AddChecksum(StoreLoad& store);
   absl::Status AddSweep();
   void AddCpuAndLatency(LoadMix mix, SideLog& ours, SideLog& theirs);
 
@@ -236,6 +238,7 @@ absl::Status IoBenchmark::AddMixes() {
   GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<StoreLoad> store, CreateStore(point));
   access_ = store->facts().access;
   report_.machine.Add("io_backend", store->facts().backend);
+  report_.machine.Add("ring_flags", store->facts().ring_flags);
   report_.machine.Add("direct_io", access_ == FileAccess::kDirect);
   report_.machine.Add("io_file_bytes", size_.count());
   report_.machine.Add("io_block_bytes", point.block_bytes.count());
@@ -257,7 +260,31 @@ absl::Status IoBenchmark::AddMixes() {
     report_.rows.push_back(std::move(row));
     AddCpuAndLatency(mix, ours, theirs);
   }
-  report_.rows.push_back(SkippedRow("checksum", "%", "the file tier has no checksums yet"));
+  return AddChecksum(*store);
+}
+
+// What verification takes of the speed of reads.
+absl::Status IoBenchmark::AddChecksum(StoreLoad& store) {
+  options_.Tell("io: checksum");
+  const auto read = [&](Verification verification) -> Measurement {
+    return [this, &store, verification]() -> absl::StatusOr<double> {
+      GANTRY_ASSIGN_OR_RETURN(const LoadResult result,
+                              store.Run({.mix = LoadMix::kRead,
+                                         .duration = options_.turn_time() / 2,
+                                         .verification = verification}));
+      return result.bytes_per_second();
+    };
+  };
+  const std::vector<Measurement> sides = {read(Verification::kEveryRead), read(Verification::kOff)};
+  GANTRY_ASSIGN_OR_RETURN(const Samples samples,
+                          Interleave(sides, {.rounds = options_.rounds(), .stop = options_.stop}));
+  const double share = Median(samples[0]) / Median(samples[1]);
+  report_.rows.push_back(LimitRow({.name = "checksum",
+                                   .value = 100.0 * (1.0 - share),
+                                   .bound = kChecksumLimit,
+                                   .unit = "%",
+                                   .better = Better::kLower}));
+  report_.rows.back().note = StrCat("reads with verification reach ", share, " of those without");
   return absl::OkStatus();
 }
 

@@ -14,6 +14,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/file_calls.h"
 #include "base/mutex.h"
 #include "base/random.h"
 #include "base/status_macros.h"
@@ -41,6 +42,7 @@ class BlockFileLoad final : public StoreLoad, private IoSink {
   absl::StatusOr<LoadResult> Run(const LoadRun& run) override;
   StoreFacts facts() const override {
     return {.backend = std::string(io_->name()),
+            .ring_flags = std::string(io_->setup().flags),
             .access = file_->direct() ? FileAccess::kDirect : FileAccess::kBuffered};
   }
 
@@ -57,7 +59,9 @@ class BlockFileLoad final : public StoreLoad, private IoSink {
   void Start(size_t slot, Nanoseconds now) GANTRY_REQUIRES(mutex_);
 
   const StoreLoadOptions options_;
+  PosixFileCalls files_;
   HugeMemory memory_;
+  std::span<std::byte> fixed_memory_;
   std::unique_ptr<RunDirectory> directory_;
   std::unique_ptr<BlockFile> file_;
   std::vector<ExtentId> extents_;
@@ -73,6 +77,7 @@ class BlockFileLoad final : public StoreLoad, private IoSink {
   int64_t next_write_ GANTRY_GUARDED_BY(mutex_) = 0;
   std::vector<char> busy_ GANTRY_GUARDED_BY(mutex_);         // per block: a request is under way
   std::vector<Request> requests_ GANTRY_GUARDED_BY(mutex_);  // per slot of memory
+  std::vector<uint64_t> hashes_ GANTRY_GUARDED_BY(mutex_);   // per piece of memory
   absl::Status status_ GANTRY_GUARDED_BY(mutex_);
   LoadResult result_ GANTRY_GUARDED_BY(mutex_);
 
@@ -87,6 +92,7 @@ absl::Status BlockFileLoad::Open() {
   // Bytes that no drive can compress.
   const Random random({.seed = 1, .stream = 0});
   const std::span<std::byte> bytes = memory_.bytes();
+  fixed_memory_ = bytes;
   for (size_t i = 0; i + 8 <= bytes.size(); i += 8) {
     const uint64_t word = random.Bits(i);
     for (size_t b = 0; b < 8; ++b) bytes[i + b] = static_cast<std::byte>(word >> (8 * b));
@@ -96,7 +102,8 @@ absl::Status BlockFileLoad::Open() {
                                                     .name = "load",
                                                     .extent_bytes = options_.block_bytes,
                                                     .extent_count = options_.blocks,
-                                                    .logger = options_.logger}));
+                                                    .logger = options_.logger,
+                                                    .files = &files_}));
   for (int64_t i = 0; i < options_.blocks; ++i) {
     GANTRY_ASSIGN_OR_RETURN(const ExtentId extent, file_->AllocateExtent());
     extents_.push_back(extent);
@@ -105,11 +112,15 @@ absl::Status BlockFileLoad::Open() {
                                                 .queue_depth = options_.queue_depth,
                                                 .preference = options_.io,
                                                 .directory = directory_->path(),
-                                                .logger = options_.logger}));
+                                                .logger = options_.logger,
+                                                .files = &files_,
+                                                .fixed_memory = {&fixed_memory_, 1}}));
   {
     MutexLock lock(mutex_);
     busy_.assign(static_cast<size_t>(options_.blocks), 0);
     requests_.resize(static_cast<size_t>(options_.requests));
+    hashes_.resize(static_cast<size_t>(options_.requests *
+                                       CeilDiv(options_.block_bytes.count(), kPieceBytes)));
   }
   return Run({.mix = LoadMix::kWrite, .blocks = options_.blocks}).status();
 }
@@ -170,9 +181,13 @@ void BlockFileLoad::Start(size_t slot, Nanoseconds now) {
                                 .offset = 0,
                                 .buffer = memory_.bytes().subspan(slot * size, size),
                                 .tag = slot};
-  const absl::Status taken = io_->Submit(direction == Direction::kRead ? file_->ReadRequest(part)
-                                                                       : file_->WriteRequest(part));
-  GANTRY_CHECK_OK(taken);  // there are fewer requests than a backend takes
+  IoRequest request =
+      direction == Direction::kRead ? file_->ReadRequest(part) : file_->WriteRequest(part);
+  if (run_.verification == Verification::kEveryRead) {
+    const auto pieces = static_cast<size_t>(CeilDiv(options_.block_bytes.count(), kPieceBytes));
+    request.piece_hashes = std::span(hashes_).subspan(slot * pieces, pieces);
+  }
+  io_->Submit(request);
 }
 
 void BlockFileLoad::OnIoComplete(uint64_t tag, absl::Status status) {

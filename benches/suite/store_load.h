@@ -21,6 +21,9 @@
 
 namespace gantry {
 
+// Whether the pieces of what is read and written are hashed.
+enum class Verification { kEveryRead, kOff };
+
 struct StoreLoadOptions {
   std::string directory;
   Bytes block_bytes;  // positive multiple of 4 KiB
@@ -37,6 +40,7 @@ struct LoadRun {
   LoadMix mix;
   Nanoseconds duration = 0;  // no block is started later; 0: no such end
   int64_t blocks = 0;        // at most so many; 0: no such end
+  Verification verification = Verification::kEveryRead;
 };
 
 struct LoadResult {
@@ -53,6 +57,7 @@ struct LoadResult {
 // How the file is used.
 struct StoreFacts {
   std::string backend;
+  std::string ring_flags;
   FileAccess access;
 };
 

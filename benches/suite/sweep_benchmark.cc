@@ -57,6 +57,7 @@ struct SweepSetup {
   std::string policy = "static";
   double resident_states = 0.0;  // fraction; what the static policy keeps in memory
   NonFinite non_finite = NonFinite::kUpdateAnyway;
+  UpdateOrder update_order = UpdateOrder::kExact;
 };
 
 class SweepRig {
@@ -119,7 +120,8 @@ absl::Status SweepRig::Open() {
                       .policy = setup_.policy,
                       .static_fractions = {.offload_parameters = 1.0,
                                            .offload_optimizer = 1.0,
-                                           .spill_optimizer = 1.0 - setup_.resident_states}}));
+                                           .spill_optimizer = 1.0 - setup_.resident_states},
+                      .update_order = setup_.update_order}));
   model_ = std::make_unique<SweepModel>(
       engine_.get(), SweepModel::Options{.tensors = kTensors, .elements = n / kTensors});
   GANTRY_RETURN_IF_ERROR(model_->Register());
@@ -154,7 +156,7 @@ absl::StatusOr<Traffic> CountTraffic(SweepRig& rig, int steps) {
 class SweepBenchmark {
  public:
   explicit SweepBenchmark(const BenchOptions& options) : options_(options) {
-    const Bytes states = options.SizeOr(768_MiB, 96_MiB);
+    const Bytes states = options.SizeOr(1536_MiB, 96_MiB);
     parameters_ =
         kTensors * RoundUp(CeilDiv(states.count(), kStateBytes * kTensors), kTensorGranule);
   }
@@ -238,6 +240,11 @@ absl::Status SweepBenchmark::AddTimes(SweepRig& unified) {
       const std::unique_ptr<SweepRig> emulated,
       SweepRig::Create({.parameters = parameters_, .topology = DeviceTopology::kDiscrete},
                        options_));
+  GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<SweepRig> speculative,
+                          SweepRig::Create({.parameters = parameters_,
+                                            .non_finite = NonFinite::kSkipStep,
+                                            .update_order = UpdateOrder::kSpeculative},
+                                           options_));
   const Bytes slot_bytes = unified.slot_bytes();
   GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<StoreLoad> store, CreateBound(slot_bytes));
   const std::vector<Measurement> sides = {
@@ -247,7 +254,7 @@ absl::Status SweepBenchmark::AddTimes(SweepRig& unified) {
                           Interleave(sides, {.rounds = options_.rounds(), .stop = options_.stop}));
   constexpr size_t kBound = 1;
   const std::vector<std::pair<size_t, std::string_view>> rows = {
-      {0, "sweep"}, {2, "sweep_after_norm"}, {3, "sweep_emulated"}};
+      {0, "sweep"}, {2, "sweep_after_norm"}, {3, "sweep_speculative"}, {4, "sweep_emulated"}};
   for (const auto& [index, name] : rows) {
     report_.rows.push_back(ComparisonRow({.name = name,
                                           .unit = "s",

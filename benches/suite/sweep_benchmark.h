@@ -10,7 +10,8 @@
 namespace gantry {
 
 // Rows sweep (unified device; updates begin as gradients come in), sweep_after_norm (updates wait
-// for the norm of all gradients), sweep_emulated: seconds per step; sweep_bytes_per_parameter and
+// for the norm of all gradients), sweep_speculative (they do not, and are taken back if need be),
+// sweep_emulated (a device with memory of its own): seconds per step; sweep_bytes_per_parameter and
 // its kin: file bytes per parameter and step as the engine counts them; host_overhead: memory
 // beside the slots, in percent of the budget. Blocks. Errors: those of engine and file tier;
 // kCancelled.

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/file_calls.h"
 #include "base/ids.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
@@ -82,6 +83,7 @@ class Rig {
 
   const Setup setup_;
   const BenchOptions& options_;
+  PosixFileCalls files_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Slab> device_slab_;
   std::unique_ptr<Slab> host_slab_;
@@ -116,7 +118,8 @@ absl::Status Rig::Open() {
                                                       .name = "transfer",
                                                       .extent_bytes = kBlockBytes,
                                                       .extent_count = setup_.blocks,
-                                                      .logger = options_.logger}));
+                                                      .logger = options_.logger,
+                                                      .files = &files_}));
     for (int64_t i = 0; i < setup_.blocks; ++i) {
       GANTRY_ASSIGN_OR_RETURN(const ExtentId extent, file_->AllocateExtent());
       extents_.push_back(extent);
