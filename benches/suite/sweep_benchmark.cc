@@ -233,34 +233,33 @@ absl::StatusOr<double> SweepBenchmark::BoundSeconds(StoreLoad& store, Bytes slot
 
 absl::Status SweepBenchmark::AddTimes(SweepRig& unified) {
   options_.Tell("sweep: seconds per step, beside the file tier alone");
-  GANTRY_ASSIGN_OR_RETURN(
-      const std::unique_ptr<SweepRig> after_norm,
-      SweepRig::Create({.parameters = parameters_, .non_finite = NonFinite::kSkipStep}, options_));
-  GANTRY_ASSIGN_OR_RETURN(
-      const std::unique_ptr<SweepRig> emulated,
-      SweepRig::Create({.parameters = parameters_, .topology = DeviceTopology::kDiscrete},
-                       options_));
-  GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<SweepRig> speculative,
-                          SweepRig::Create({.parameters = parameters_,
-                                            .non_finite = NonFinite::kSkipStep,
-                                            .update_order = UpdateOrder::kSpeculative},
-                                           options_));
+  const std::vector<std::pair<std::string_view, SweepSetup>> setups = {
+      {"sweep_after_norm", {.parameters = parameters_, .non_finite = NonFinite::kSkipStep}},
+      {"sweep_speculative",
+       {.parameters = parameters_,
+        .non_finite = NonFinite::kSkipStep,
+        .update_order = UpdateOrder::kSpeculative}},
+      {"sweep_emulated", {.parameters = parameters_, .topology = DeviceTopology::kDiscrete}}};
   const Bytes slot_bytes = unified.slot_bytes();
   GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<StoreLoad> store, CreateBound(slot_bytes));
-  const std::vector<Measurement> sides = {
-      [&] { return unified.Step(); }, [&] { return BoundSeconds(*store, slot_bytes); },
-      [&] { return after_norm->Step(); }, [&] { return emulated->Step(); }};
+  std::vector<std::string_view> names = {"sweep"};
+  std::vector<std::unique_ptr<SweepRig>> rigs;
+  std::vector<Measurement> sides = {[&] { return BoundSeconds(*store, slot_bytes); },
+                                    [&] { return unified.Step(); }};
+  for (const auto& [name, setup] : setups) {
+    GANTRY_ASSIGN_OR_RETURN(std::unique_ptr<SweepRig> rig, SweepRig::Create(setup, options_));
+    names.push_back(name);
+    sides.emplace_back([rig = rig.get()] { return rig->Step(); });
+    rigs.push_back(std::move(rig));
+  }
   GANTRY_ASSIGN_OR_RETURN(const Samples samples,
                           Interleave(sides, {.rounds = options_.rounds(), .stop = options_.stop}));
-  constexpr size_t kBound = 1;
-  const std::vector<std::pair<size_t, std::string_view>> rows = {
-      {0, "sweep"}, {2, "sweep_after_norm"}, {3, "sweep_speculative"}, {4, "sweep_emulated"}};
-  for (const auto& [index, name] : rows) {
-    report_.rows.push_back(ComparisonRow({.name = name,
+  for (size_t i = 0; i < names.size(); ++i) {
+    report_.rows.push_back(ComparisonRow({.name = names[i],
                                           .unit = "s",
                                           .better = Better::kLower,
-                                          .values = samples[index],
-                                          .bounds = samples[kBound]}));
+                                          .values = samples[i + 1],
+                                          .bounds = samples[0]}));
     if (store->facts().access == FileAccess::kBuffered) {
       report_.rows.back().note = "buffered: not the drive's speed";
     }
