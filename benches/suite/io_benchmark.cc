@@ -25,6 +25,7 @@
 #include "benches/suite/machine.h"
 #include "benches/suite/report.h"
 #include "benches/suite/store_load.h"
+#include "nvme/block_store.h"
 #include "nvme/io_backend.h"
 #include "nvme/run_directory.h"
 
@@ -93,12 +94,13 @@ class IoBenchmark {
   };
 
   absl::Status ChooseSize();
-  absl::StatusOr<std::unique_ptr<StoreLoad>> CreateStore(const Point& point) const;
+  absl::StatusOr<std::unique_ptr<StoreLoad>> CreateStore(const Point& point,
+                                                         Verification verification) const;
   FioJob Job(const Point& point, LoadMix mix, Nanoseconds turn) const;
   void PrepareFio();
   absl::StatusOr<BenchRow> Compare(std::string_view name, const Duel& duel) const;
   absl::Status AddMixes();
-  absl::Status AddChecksum(StoreLoad& store);
+  absl::Status AddChecksum(StoreLoad& verifying, const Point& point);
   absl::Status AddSweep();
   void AddCpuAndLatency(LoadMix mix, SideLog& ours, SideLog& theirs);
 
@@ -126,13 +128,15 @@ absl::Status IoBenchmark::ChooseSize() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<StoreLoad>> IoBenchmark::CreateStore(const Point& point) const {
+absl::StatusOr<std::unique_ptr<StoreLoad>> IoBenchmark::CreateStore(
+    const Point& point, Verification verification) const {
   const int64_t pieces = CeilDiv(point.block_bytes.count(), kPieceBytes);
   return StoreLoad::Create({.directory = options_.directory,
                             .block_bytes = point.block_bytes,
                             .blocks = point.blocks(),
                             .queue_depth = static_cast<int>(point.queue_depth * pieces),
                             .requests = point.requests(),
+                            .verification = verification,
                             .io = options_.io,
                             .clock = options_.clock,
                             .logger = options_.logger});
@@ -235,10 +239,12 @@ absl::Status IoBenchmark::AddMixes() {
   const Point point = {
       .block_bytes = Bytes(kPieceBytes), .queue_depth = kQueueDepth, .file_bytes = size_};
   options_.Tell(StrCat("io: writing two files of ", size_));
-  GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<StoreLoad> store, CreateStore(point));
+  GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<StoreLoad> store,
+                          CreateStore(point, Verification::kEveryRead));
   access_ = store->facts().access;
   report_.machine.Add("io_backend", store->facts().backend);
   report_.machine.Add("ring_flags", store->facts().ring_flags);
+  report_.machine.Add("fixed_memory", store->facts().fixed_memory);
   report_.machine.Add("direct_io", access_ == FileAccess::kDirect);
   report_.machine.Add("io_file_bytes", size_.count());
   report_.machine.Add("io_block_bytes", point.block_bytes.count());
@@ -260,22 +266,23 @@ absl::Status IoBenchmark::AddMixes() {
     report_.rows.push_back(std::move(row));
     AddCpuAndLatency(mix, ours, theirs);
   }
-  return AddChecksum(*store);
+  return AddChecksum(*store, point);
 }
 
 // What verification takes of the speed of reads.
-absl::Status IoBenchmark::AddChecksum(StoreLoad& store) {
+absl::Status IoBenchmark::AddChecksum(StoreLoad& verifying, const Point& point) {
   options_.Tell("io: checksum");
-  const auto read = [&](Verification verification) -> Measurement {
-    return [this, &store, verification]() -> absl::StatusOr<double> {
-      GANTRY_ASSIGN_OR_RETURN(const LoadResult result,
-                              store.Run({.mix = LoadMix::kRead,
-                                         .duration = options_.turn_time() / 2,
-                                         .verification = verification}));
+  GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<StoreLoad> trusting,
+                          CreateStore(point, Verification::kOff));
+  const auto read = [this](StoreLoad& store) -> Measurement {
+    return [this, &store]() -> absl::StatusOr<double> {
+      GANTRY_ASSIGN_OR_RETURN(
+          const LoadResult result,
+          store.Run({.mix = LoadMix::kRead, .duration = options_.turn_time() / 2}));
       return result.bytes_per_second();
     };
   };
-  const std::vector<Measurement> sides = {read(Verification::kEveryRead), read(Verification::kOff)};
+  const std::vector<Measurement> sides = {read(verifying), read(*trusting)};
   GANTRY_ASSIGN_OR_RETURN(const Samples samples,
                           Interleave(sides, {.rounds = options_.rounds(), .stop = options_.stop}));
   const double share = Median(samples[0]) / Median(samples[1]);
@@ -294,7 +301,8 @@ absl::Status IoBenchmark::AddSweep() {
       const Point point = {.block_bytes = block_bytes,
                            .queue_depth = depth,
                            .file_bytes = std::min(size_, kSweepFile)};
-      GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<StoreLoad> store, CreateStore(point));
+      GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<StoreLoad> store,
+                              CreateStore(point, Verification::kEveryRead));
       const std::string name = StrCat("read_bs_", block_bytes.count() / 1024, "K_qd_", depth);
       GANTRY_ASSIGN_OR_RETURN(BenchRow row, Compare(name, {.store = store.get(),
                                                            .point = point,

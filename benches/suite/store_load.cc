@@ -22,10 +22,8 @@
 #include "benches/suite/fio.h"
 #include "benches/suite/huge_memory.h"
 #include "benches/suite/process_usage.h"
-#include "nvme/block_file.h"
-#include "nvme/create_io_backend.h"
-#include "nvme/io_backend.h"
-#include "nvme/run_directory.h"
+#include "nvme/block_store.h"
+#include "nvme/extent_id.h"
 
 namespace gantry {
 namespace {
@@ -34,16 +32,18 @@ enum class Direction : uint8_t { kRead, kWrite };
 
 // The loop runs in the completions: each starts the next request, so that the number under way
 // stays the same without another thread's wake-up.
-class BlockFileLoad final : public StoreLoad, private IoSink {
+class BlockStoreLoad final : public StoreLoad, private StoreSink {
  public:
-  explicit BlockFileLoad(const StoreLoadOptions& options) : options_(options) {}
+  explicit BlockStoreLoad(const StoreLoadOptions& options) : options_(options) {}
 
   absl::Status Open();
   absl::StatusOr<LoadResult> Run(const LoadRun& run) override;
   StoreFacts facts() const override {
-    return {.backend = std::string(io_->name()),
-            .ring_flags = std::string(io_->setup().flags),
-            .access = file_->direct() ? FileAccess::kDirect : FileAccess::kBuffered};
+    const StripeReport stripe = store_->Describe().front();
+    return {.backend = stripe.backend,
+            .ring_flags = stripe.ring_flags,
+            .fixed_memory = stripe.fixed_memory,
+            .access = stripe.direct_io ? FileAccess::kDirect : FileAccess::kBuffered};
   }
 
  private:
@@ -53,7 +53,7 @@ class BlockFileLoad final : public StoreLoad, private IoSink {
     Nanoseconds begin;
   };
 
-  void OnIoComplete(uint64_t tag, absl::Status status) override;
+  void OnStoreComplete(uint64_t tag, absl::Status status) override;
   bool HasMore(Nanoseconds now) const GANTRY_REQUIRES(mutex_);
   Direction NextDirection() GANTRY_REQUIRES(mutex_);
   void Start(size_t slot, Nanoseconds now) GANTRY_REQUIRES(mutex_);
@@ -62,8 +62,6 @@ class BlockFileLoad final : public StoreLoad, private IoSink {
   PosixFileCalls files_;
   HugeMemory memory_;
   std::span<std::byte> fixed_memory_;
-  std::unique_ptr<RunDirectory> directory_;
-  std::unique_ptr<BlockFile> file_;
   std::vector<ExtentId> extents_;
 
   Mutex mutex_;
@@ -77,14 +75,13 @@ class BlockFileLoad final : public StoreLoad, private IoSink {
   int64_t next_write_ GANTRY_GUARDED_BY(mutex_) = 0;
   std::vector<char> busy_ GANTRY_GUARDED_BY(mutex_);         // per block: a request is under way
   std::vector<Request> requests_ GANTRY_GUARDED_BY(mutex_);  // per slot of memory
-  std::vector<uint64_t> hashes_ GANTRY_GUARDED_BY(mutex_);   // per piece of memory
   absl::Status status_ GANTRY_GUARDED_BY(mutex_);
   LoadResult result_ GANTRY_GUARDED_BY(mutex_);
 
-  std::unique_ptr<IoBackend> io_;  // destroyed first: it calls back into the fields above
+  std::unique_ptr<BlockStore> store_;  // destroyed first: it calls back into the fields above
 };
 
-absl::Status BlockFileLoad::Open() {
+absl::Status BlockStoreLoad::Open() {
   GANTRY_CHECK(options_.clock != nullptr && options_.logger != nullptr);
   GANTRY_CHECK(options_.requests >= 1 && options_.blocks >= 4 * options_.requests)
       << options_.requests << " requests on " << options_.blocks << " blocks";
@@ -97,35 +94,30 @@ absl::Status BlockFileLoad::Open() {
     const uint64_t word = random.Bits(i);
     for (size_t b = 0; b < 8; ++b) bytes[i + b] = static_cast<std::byte>(word >> (8 * b));
   }
-  GANTRY_ASSIGN_OR_RETURN(directory_, RunDirectory::Create(options_.directory));
-  GANTRY_ASSIGN_OR_RETURN(file_, BlockFile::Create({.directory = directory_.get(),
-                                                    .name = "load",
-                                                    .extent_bytes = options_.block_bytes,
-                                                    .extent_count = options_.blocks,
-                                                    .logger = options_.logger,
-                                                    .files = &files_}));
+  GANTRY_ASSIGN_OR_RETURN(store_, BlockStore::Create({.directories = {options_.directory},
+                                                      .extent_bytes = options_.block_bytes,
+                                                      .extent_count = options_.blocks,
+                                                      .verification = options_.verification,
+                                                      .io = options_.io,
+                                                      .queue_depth = options_.queue_depth,
+                                                      .fixed_memory = {&fixed_memory_, 1},
+                                                      .sink = this,
+                                                      .files = &files_,
+                                                      .clock = options_.clock,
+                                                      .logger = options_.logger}));
   for (int64_t i = 0; i < options_.blocks; ++i) {
-    GANTRY_ASSIGN_OR_RETURN(const ExtentId extent, file_->AllocateExtent());
+    GANTRY_ASSIGN_OR_RETURN(const ExtentId extent, store_->AllocateExtent());
     extents_.push_back(extent);
   }
-  GANTRY_ASSIGN_OR_RETURN(io_, CreateIoBackend({.sink = this,
-                                                .queue_depth = options_.queue_depth,
-                                                .preference = options_.io,
-                                                .directory = directory_->path(),
-                                                .logger = options_.logger,
-                                                .files = &files_,
-                                                .fixed_memory = {&fixed_memory_, 1}}));
   {
     MutexLock lock(mutex_);
     busy_.assign(static_cast<size_t>(options_.blocks), 0);
     requests_.resize(static_cast<size_t>(options_.requests));
-    hashes_.resize(static_cast<size_t>(options_.requests *
-                                       CeilDiv(options_.block_bytes.count(), kPieceBytes)));
   }
   return Run({.mix = LoadMix::kWrite, .blocks = options_.blocks}).status();
 }
 
-absl::StatusOr<LoadResult> BlockFileLoad::Run(const LoadRun& run) {
+absl::StatusOr<LoadResult> BlockStoreLoad::Run(const LoadRun& run) {
   GANTRY_CHECK(run.duration > 0 || run.blocks > 0) << "the load has no end";
   const double cpu_before = ProcessCpuSeconds();
   MutexLock lock(mutex_);
@@ -147,13 +139,13 @@ absl::StatusOr<LoadResult> BlockFileLoad::Run(const LoadRun& run) {
   return std::move(result_);
 }
 
-bool BlockFileLoad::HasMore(Nanoseconds now) const {
+bool BlockStoreLoad::HasMore(Nanoseconds now) const {
   if (!status_.ok()) return false;
   if (run_.blocks > 0 && started_ >= run_.blocks) return false;
   return run_.duration == 0 || now - begin_ < run_.duration;
 }
 
-Direction BlockFileLoad::NextDirection() {
+Direction BlockStoreLoad::NextDirection() {
   switch (run_.mix) {
     case LoadMix::kRead:
       return Direction::kRead;
@@ -165,7 +157,7 @@ Direction BlockFileLoad::NextDirection() {
   return started_ % 2 == 0 ? Direction::kRead : Direction::kWrite;
 }
 
-void BlockFileLoad::Start(size_t slot, Nanoseconds now) {
+void BlockStoreLoad::Start(size_t slot, Nanoseconds now) {
   const Direction direction = NextDirection();
   int64_t& next = direction == Direction::kRead ? next_read_ : next_write_;
   // A block that is still under way from before is passed over: there are four times as many.
@@ -177,20 +169,16 @@ void BlockFileLoad::Start(size_t slot, Nanoseconds now) {
   ++started_;
   ++under_way_;
   const auto size = static_cast<size_t>(options_.block_bytes.count());
-  const BlockFile::Part part = {.extent = extents_[static_cast<size_t>(block)],
-                                .offset = 0,
-                                .buffer = memory_.bytes().subspan(slot * size, size),
-                                .tag = slot};
-  IoRequest request =
-      direction == Direction::kRead ? file_->ReadRequest(part) : file_->WriteRequest(part);
-  if (run_.verification == Verification::kEveryRead) {
-    const auto pieces = static_cast<size_t>(CeilDiv(options_.block_bytes.count(), kPieceBytes));
-    request.piece_hashes = std::span(hashes_).subspan(slot * pieces, pieces);
+  const std::span<std::byte> buffer = memory_.bytes().subspan(slot * size, size);
+  const ExtentId extent = extents_[static_cast<size_t>(block)];
+  if (direction == Direction::kRead) {
+    store_->Read({.extent = extent, .buffer = buffer, .tag = slot});
+  } else {
+    store_->Write({.extent = extent, .buffer = buffer, .tag = slot});
   }
-  io_->Submit(request);
 }
 
-void BlockFileLoad::OnIoComplete(uint64_t tag, absl::Status status) {
+void BlockStoreLoad::OnStoreComplete(uint64_t tag, absl::Status status) {
   MutexLock lock(mutex_);
   const Nanoseconds now = options_.clock->Now();
   const auto slot = static_cast<size_t>(tag);
@@ -212,7 +200,7 @@ void BlockFileLoad::OnIoComplete(uint64_t tag, absl::Status status) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StoreLoad>> StoreLoad::Create(const StoreLoadOptions& options) {
-  auto load = std::make_unique<BlockFileLoad>(options);
+  auto load = std::make_unique<BlockStoreLoad>(options);
   GANTRY_RETURN_IF_ERROR(load->Open());
   return load;
 }

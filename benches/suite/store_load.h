@@ -17,12 +17,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "benches/suite/fio.h"
+#include "nvme/block_store.h"
 #include "nvme/create_io_backend.h"
 
 namespace gantry {
-
-// Whether the pieces of what is read and written are hashed.
-enum class Verification { kEveryRead, kOff };
 
 struct StoreLoadOptions {
   std::string directory;
@@ -30,6 +28,7 @@ struct StoreLoadOptions {
   int64_t blocks;     // in the file; at least 4
   int queue_depth;    // pieces of at most 1 MiB that the kernel holds at once
   int requests;       // blocks under way, at most a quarter of `blocks`
+  Verification verification = Verification::kEveryRead;
   IoPreference io = IoPreference::kAuto;
   // Outlive the load.
   Clock* clock;
@@ -40,7 +39,6 @@ struct LoadRun {
   LoadMix mix;
   Nanoseconds duration = 0;  // no block is started later; 0: no such end
   int64_t blocks = 0;        // at most so many; 0: no such end
-  Verification verification = Verification::kEveryRead;
 };
 
 struct LoadResult {
@@ -58,6 +56,7 @@ struct LoadResult {
 struct StoreFacts {
   std::string backend;
   std::string ring_flags;
+  bool fixed_memory;
   FileAccess access;
 };
 

@@ -31,6 +31,7 @@
 #include "device/slot_pool.h"
 #include "gemini/engine.h"
 #include "gemini/parameter_store.h"
+#include "nvme/block_store.h"
 #include "nvme/create_io_backend.h"
 #include "nvme/io_backend.h"
 #include "offload/transfer_engine.h"
@@ -217,6 +218,7 @@ absl::StatusOr<std::unique_ptr<StoreLoad>> SweepBenchmark::CreateBound(Bytes slo
                             .blocks = blocks,
                             .queue_depth = queue_depth,
                             .requests = static_cast<int>(std::min(requests, blocks / 4)),
+                            .verification = Verification::kOff,
                             .io = options_.io,
                             .clock = options_.clock,
                             .logger = options_.logger});
@@ -226,9 +228,8 @@ absl::StatusOr<std::unique_ptr<StoreLoad>> SweepBenchmark::CreateBound(Bytes slo
 absl::StatusOr<double> SweepBenchmark::BoundSeconds(StoreLoad& store, Bytes slot_bytes) const {
   const double bytes = kSweepBytes * static_cast<double>(parameters_);
   const int64_t blocks = CeilDiv(static_cast<int64_t>(bytes), slot_bytes.count());
-  GANTRY_ASSIGN_OR_RETURN(
-      const LoadResult result,
-      store.Run({.mix = LoadMix::kMixed, .blocks = blocks, .verification = Verification::kOff}));
+  GANTRY_ASSIGN_OR_RETURN(const LoadResult result,
+                          store.Run({.mix = LoadMix::kMixed, .blocks = blocks}));
   return result.seconds * bytes / static_cast<double>(result.bytes());
 }
 
