@@ -26,6 +26,7 @@
 #include "benches/suite/machine.h"
 #include "benches/suite/read_modify_write.h"
 #include "benches/suite/report.h"
+#include "chunk/optimizer_states.h"
 #include "offload/dispatch_targets.h"
 #include "offload/eight_bit_states.h"
 #include "offload/elements.h"

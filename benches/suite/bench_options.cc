@@ -51,7 +51,7 @@ void BenchOptions::Tell(std::string_view line) const {
 }
 
 absl::Status ValidateBenchOptions(const BenchOptions& options) {
-  GANTRY_CHECK(options.clock != nullptr && options.logger != nullptr);
+  GANTRY_CHECK(options.files != nullptr && options.clock != nullptr && options.logger != nullptr);
   if (options.pairs < 0 || options.pairs > kPairsMax) {
     return InvalidArgument("pairs: must be 1 to ", kPairsMax, ", not ", options.pairs);
   }

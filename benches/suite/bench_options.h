@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/file_calls.h"
 #include "base/log.h"
 #include "nvme/create_io_backend.h"
 #include "trainer/booster/stop_source.h"
@@ -33,6 +34,7 @@ struct BenchOptions {
   double drive_terabytes = 600;   // that the drive may be written (TBW), in 10^12 bytes
 
   // Outlive the benchmark.
+  FileCalls* files = nullptr;
   Clock* clock = nullptr;
   Logger* logger = nullptr;
   const StopSource* stop = nullptr;                     // null: runs to its end

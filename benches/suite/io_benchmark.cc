@@ -138,6 +138,7 @@ absl::StatusOr<std::unique_ptr<StoreLoad>> IoBenchmark::CreateStore(
                             .requests = point.requests(),
                             .verification = verification,
                             .io = options_.io,
+                            .files = options_.files,
                             .clock = options_.clock,
                             .logger = options_.logger});
 }
@@ -156,7 +157,7 @@ FioJob IoBenchmark::Job(const Point& point, LoadMix mix, Nanoseconds turn) const
 
 // Writes fio's file once, as Create does with ours.
 void IoBenchmark::PrepareFio() {
-  auto directory = RunDirectory::Create(options_.directory);
+  auto directory = RunDirectory::Create(options_.files, options_.directory);
   if (!directory.ok()) {
     fio_.status = directory.status();
     return;

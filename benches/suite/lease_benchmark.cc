@@ -75,6 +75,7 @@ absl::Status Resident::Open(const BenchOptions& options, const std::vector<StepS
                                                    .team = team_.get(),
                                                    .clock = options.clock,
                                                    .logger = options.logger,
+                                                   .files = options.files,
                                                    .device_memory = 256_MiB,
                                                    .policy = "device",
                                                    .chunk_elements = 1 << 20}));

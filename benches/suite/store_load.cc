@@ -14,7 +14,6 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/file_calls.h"
 #include "base/mutex.h"
 #include "base/random.h"
 #include "base/status_macros.h"
@@ -59,7 +58,6 @@ class BlockStoreLoad final : public StoreLoad, private StoreSink {
   void Start(size_t slot, Nanoseconds now) GANTRY_REQUIRES(mutex_);
 
   const StoreLoadOptions options_;
-  PosixFileCalls files_;
   HugeMemory memory_;
   std::span<std::byte> fixed_memory_;
   std::vector<ExtentId> extents_;
@@ -102,7 +100,7 @@ absl::Status BlockStoreLoad::Open() {
                                                       .queue_depth = options_.queue_depth,
                                                       .fixed_memory = {&fixed_memory_, 1},
                                                       .sink = this,
-                                                      .files = &files_,
+                                                      .files = options_.files,
                                                       .clock = options_.clock,
                                                       .logger = options_.logger}));
   for (int64_t i = 0; i < options_.blocks; ++i) {

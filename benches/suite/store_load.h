@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/file_calls.h"
 #include "base/log.h"
 #include "benches/suite/fio.h"
 #include "nvme/block_store.h"
@@ -31,6 +32,7 @@ struct StoreLoadOptions {
   Verification verification = Verification::kEveryRead;
   IoPreference io = IoPreference::kAuto;
   // Outlive the load.
+  FileCalls* files;
   Clock* clock;
   Logger* logger;
 };

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/file_calls.h"
 #include "base/log.h"
 #include "base/testing/status_matchers.h"
 #include "benches/suite/fio.h"
@@ -30,10 +31,12 @@ class StoreLoadTest : public ::testing::TestWithParam<IoPreference> {
             .queue_depth = 4,
             .requests = static_cast<int>(blocks / 4),
             .io = GetParam(),
+            .files = &files_,
             .clock = &clock_,
             .logger = &logger_};
   }
 
+  PosixFileCalls files_;
   MonotonicClock clock_;
   MemoryLogger logger_;
 };

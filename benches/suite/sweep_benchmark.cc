@@ -114,9 +114,10 @@ absl::Status SweepRig::Open() {
                       .team = team_.get(),
                       .clock = options_.clock,
                       .logger = options_.logger,
+                      .files = options_.files,
                       .device_memory = device_memory_,
                       .host_memory = host_memory_,
-                      .spill_directory = options_.directory,
+                      .spill_directories = {options_.directory},
                       .io = options_.io,
                       .policy = setup_.policy,
                       .static_fractions = {.offload_parameters = 1.0,
@@ -196,8 +197,10 @@ absl::StatusOr<std::unique_ptr<SweepRig>> SweepBenchmark::MeasureOverhead() {
   row.note = StrCat(static_cast<double>(beside.count()) / (1 << 20), " MiB beside slots of ",
                     slots(statistics.device) + slots(statistics.host), ", budget ", rig->budget());
   report_.rows.push_back(std::move(row));
-  report_.machine.Add("io_backend", statistics.io_backend);
-  report_.machine.Add("direct_io", statistics.direct_io);
+  report_.machine.Add("io_backend", statistics.io_backend());
+  report_.machine.Add("ring_flags", statistics.stripes.front().ring_flags);
+  report_.machine.Add("fixed_memory", statistics.stripes.front().fixed_memory);
+  report_.machine.Add("direct_io", statistics.direct_io());
   report_.machine.Add("sweep_parameters", parameters_);
   report_.machine.Add("sweep_chunk_elements", statistics.chunk_elements);
   report_.machine.Add("sweep_slot_bytes", rig->slot_bytes().count());
@@ -220,6 +223,7 @@ absl::StatusOr<std::unique_ptr<StoreLoad>> SweepBenchmark::CreateBound(Bytes slo
                             .requests = static_cast<int>(std::min(requests, blocks / 4)),
                             .verification = Verification::kOff,
                             .io = options_.io,
+                            .files = options_.files,
                             .clock = options_.clock,
                             .logger = options_.logger});
 }

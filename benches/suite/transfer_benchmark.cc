@@ -4,8 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <deque>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -16,7 +17,6 @@
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
 #include "base/clock.h"
-#include "base/file_calls.h"
 #include "base/ids.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
@@ -26,8 +26,9 @@
 #include "benches/suite/report.h"
 #include "device/device.h"
 #include "device/host/host_device.h"
-#include "nvme/block_file.h"
-#include "nvme/run_directory.h"
+#include "nvme/block_store.h"
+#include "nvme/extent_id.h"
+#include "nvme/io_backend.h"
 #include "offload/transfer_engine.h"
 
 namespace gantry {
@@ -59,7 +60,7 @@ class Rig {
   std::byte* device(int64_t block) const { return device_slab_->parking(SlotId(block)); }
   std::byte* host(int64_t slot) const { return host_slab_->parking(SlotId(slot)); }
   int64_t host_slots() const { return host_slab_->slot_count(); }
-  std::string io_name() const { return std::string(engine_->io_name()); }
+  std::string io_name() const { return engine_->store()->Describe().front().backend; }
 
   // Each in GB/s of the direction that is slower, by the blocks in order.
   absl::StatusOr<double> Lanes(std::vector<CopyDirection> directions);
@@ -73,22 +74,22 @@ class Rig {
 
  private:
   Rig(const Setup& setup, const BenchOptions& options) : setup_(setup), options_(options) {}
+  // The ways a block goes, of the three above.
+  enum class Way { kFile, kLane, kFileAndLane };
+
   absl::Status Open();
   absl::Status WriteFileOnce();
   TransferTicket StartRead(int64_t block, int64_t slot);
   TransferTicket StartCopy(int64_t block, int64_t slot);
-  // The ways a block goes, of the three above.
-  enum class Way { kFile, kLane, kFileAndLane };
+  TransferTicket StartFetch(int64_t block, int64_t slot);
+  TransferTicket Start(Way way, int64_t block, int64_t slot);
   absl::StatusOr<double> Stream(Way way);
 
   const Setup setup_;
   const BenchOptions& options_;
-  PosixFileCalls files_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Slab> device_slab_;
   std::unique_ptr<Slab> host_slab_;
-  std::unique_ptr<RunDirectory> directory_;
-  std::unique_ptr<BlockFile> file_;
   std::vector<ExtentId> extents_;
   std::unique_ptr<TransferEngine> engine_;
 };
@@ -112,28 +113,29 @@ absl::Status Rig::Open() {
   GANTRY_ASSIGN_OR_RETURN(host_slab_, device_->CreateSlab({.kind = MemoryKind::kHostPinned,
                                                            .slot_bytes = kBlockBytes,
                                                            .slot_count = host_slots}));
+  const std::span<std::byte> host_memory(host(0),
+                                         static_cast<size_t>(host_slots * kBlockBytes.count()));
+  std::optional<BlockStore::Options> store;
   if (has_file) {
-    GANTRY_ASSIGN_OR_RETURN(directory_, RunDirectory::Create(options_.directory));
-    GANTRY_ASSIGN_OR_RETURN(file_, BlockFile::Create({.directory = directory_.get(),
-                                                      .name = "transfer",
-                                                      .extent_bytes = kBlockBytes,
-                                                      .extent_count = setup_.blocks,
-                                                      .logger = options_.logger,
-                                                      .files = &files_}));
-    for (int64_t i = 0; i < setup_.blocks; ++i) {
-      GANTRY_ASSIGN_OR_RETURN(const ExtentId extent, file_->AllocateExtent());
-      extents_.push_back(extent);
-    }
+    store = BlockStore::Options{.directories = {options_.directory},
+                                .extent_bytes = kBlockBytes,
+                                .extent_count = setup_.blocks,
+                                .io = options_.io,
+                                .fixed_memory = {&host_memory, 1},
+                                .sink = nullptr,
+                                .files = options_.files,
+                                .clock = options_.clock,
+                                .logger = options_.logger};
   }
-  GANTRY_ASSIGN_OR_RETURN(
-      engine_, TransferEngine::Create({.device = device_.get(),
-                                       .part_bytes = kBlockBytes,
-                                       .file = file_.get(),
-                                       .io = options_.io,
-                                       .io_directory = has_file ? directory_->path() : "",
-                                       .clock = options_.clock,
-                                       .logger = options_.logger,
-                                       .trace_sink = nullptr}));
+  GANTRY_ASSIGN_OR_RETURN(engine_, TransferEngine::Create({.device = device_.get(),
+                                                           .part_bytes = kBlockBytes,
+                                                           .store = std::move(store),
+                                                           .clock = options_.clock,
+                                                           .trace_sink = nullptr}));
+  for (int64_t i = 0; has_file && i < setup_.blocks; ++i) {
+    GANTRY_ASSIGN_OR_RETURN(const ExtentId extent, engine_->store()->AllocateExtent());
+    extents_.push_back(extent);
+  }
   return has_file ? WriteFileOnce() : absl::OkStatus();
 }
 
@@ -143,7 +145,7 @@ absl::Status Rig::WriteFileOnce() {
     while (started < setup_.blocks && started - finished < host_slots()) {
       const FilePart part = {.extent = extents_[static_cast<size_t>(started)],
                              .memory = host(started % host_slots())};
-      engine_->WriteFile({&part, 1});
+      engine_->WriteFile({&part, 1}, IoPriority::kWriteBack);
       ++started;
     }
     for (const TransferCompletion& completion : engine_->WaitAndPoll()) {
@@ -199,7 +201,13 @@ absl::StatusOr<double> Rig::Memcpy(std::vector<CopyDirection> directions) const 
 
 TransferTicket Rig::StartRead(int64_t block, int64_t slot) {
   const FilePart part = {.extent = extents_[static_cast<size_t>(block)], .memory = host(slot)};
-  return engine_->ReadFile({&part, 1});
+  return engine_->ReadFile({&part, 1}, IoPriority::kDemand);
+}
+
+TransferTicket Rig::StartFetch(int64_t block, int64_t slot) {
+  const FetchPart part = {
+      .extent = extents_[static_cast<size_t>(block)], .host = host(slot), .device = device(block)};
+  return engine_->FetchFile({&part, 1}, IoPriority::kDemand);
 }
 
 TransferTicket Rig::StartCopy(int64_t block, int64_t slot) {
@@ -207,36 +215,36 @@ TransferTicket Rig::StartCopy(int64_t block, int64_t slot) {
   return engine_->Copy(CopyDirection::kHostToDevice, {&part, 1});
 }
 
+TransferTicket Rig::Start(Way way, int64_t block, int64_t slot) {
+  switch (way) {
+    case Way::kFile:
+      return StartRead(block, slot);
+    case Way::kLane:
+      return StartCopy(block, slot);
+    case Way::kFileAndLane:
+      break;
+  }
+  return StartFetch(block, slot);
+}
+
 absl::StatusOr<double> Rig::Stream(Way way) {
-  struct UnderWay {
-    TransferTicket ticket;
-    int64_t block;
-    int64_t slot;
-  };
   const Nanoseconds begin = options_.clock->Now();
   std::vector<int64_t> free_slots;
   for (int64_t slot = 0; slot < host_slots(); ++slot) free_slots.push_back(slot);
-  std::vector<UnderWay> under_way;
+  std::vector<std::pair<TransferTicket, int64_t>> under_way;  // and their slots
   int64_t started = 0;
   for (int64_t finished = 0; finished < setup_.blocks;) {
     while (started < setup_.blocks && !free_slots.empty()) {
       const int64_t slot = free_slots.back();
       free_slots.pop_back();
-      const TransferTicket ticket =
-          way == Way::kLane ? StartCopy(started, slot) : StartRead(started, slot);
-      under_way.push_back({ticket, started, slot});
-      ++started;
+      under_way.emplace_back(Start(way, started++, slot), slot);
     }
     for (const TransferCompletion& completion : engine_->WaitAndPoll()) {
       GANTRY_RETURN_IF_ERROR(completion.status);
-      const auto found =
-          std::find_if(under_way.begin(), under_way.end(),
-                       [&](const UnderWay& entry) { return entry.ticket == completion.ticket; });
-      if (way == Way::kFileAndLane && completion.lane == TransferLane::kFileRead) {
-        found->ticket = StartCopy(found->block, found->slot);
-        continue;
-      }
-      free_slots.push_back(found->slot);
+      const auto found = std::find_if(under_way.begin(), under_way.end(), [&](const auto& entry) {
+        return entry.first == completion.ticket;
+      });
+      free_slots.push_back(found->second);
       under_way.erase(found);
       ++finished;
     }

@@ -117,6 +117,7 @@ CommandResult BenchCommand(Arguments arguments, const CommandContext& context) {
   MonotonicClock clock;
   ConsoleLogger logger(console);
   BenchOptions& options = request->options;
+  options.files = context.files;
   options.clock = &clock;
   options.logger = &logger;
   options.stop = context.stop;
