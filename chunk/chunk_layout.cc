@@ -87,22 +87,35 @@ absl::Status CheckOptions(const ChunkLayout::Options& options) {
   if (options.gradient_dtype != DType::kBF16 && options.gradient_dtype != DType::kF32) {
     return InvalidArgument("gradients in ", options.gradient_dtype, ": they must be bf16 or f32");
   }
-  return absl::OkStatus();
-}
-
-bool HasKind(const ChunkGroup& group, StateKind kind) {
-  if (kind == StateKind::kParameter) return true;
-  if (group.trainability == Trainability::kFrozen) return false;
-  return kind != StateKind::kMaster || group.dtype != DType::kF32;
-}
-
-DType DTypeOfKind(const ChunkGroup& group, StateKind kind, DType gradient_dtype) {
-  if (kind == StateKind::kParameter) return group.dtype;
-  if (kind == StateKind::kGradient && group.dtype != DType::kF32) return gradient_dtype;
-  return DType::kF32;
+  return CheckSupported(options.optimizer, options.state_format);
 }
 
 }  // namespace
+
+int64_t ElementBytes(StateKind kind, DType dtype, Trainability trainability,
+                     const StateOptions& options) {
+  constexpr int64_t kFull = 4;
+  constexpr int64_t kHalf = 2;
+  if (kind == StateKind::kParameter) return SizeOf(dtype);
+  if (trainability == Trainability::kFrozen) return 0;
+  const OptimizerStates states = StatesOf(options.optimizer);
+  const bool eight_bit = options.format == StateFormat::kEightBit;
+  switch (kind) {
+    case StateKind::kGradient:
+      return dtype == DType::kF32 ? kFull : SizeOf(options.gradient_dtype);
+    case StateKind::kMaster:
+      if (dtype == DType::kF32) return 0;
+      return options.format == StateFormat::kSplitMaster && dtype == DType::kBF16 ? kHalf : kFull;
+    case StateKind::kMomentum:
+      if (!states.momentum) return 0;
+      return eight_bit ? kHalf : kFull;
+    case StateKind::kVariance:
+      return states.variance && !eight_bit ? kFull : 0;
+    case StateKind::kParameter:
+      break;
+  }
+  return SizeOf(dtype);
+}
 
 absl::StatusOr<std::vector<GroupExtent>> MeasureGroups(std::span<const TensorSpec> tensors) {
   GANTRY_ASSIGN_OR_RETURN(PlacedTensors placed, PlaceTensors(tensors));
@@ -241,24 +254,77 @@ std::span<const TensorSlice> ChunkLayout::SlicesIn(ChunkId chunk) const {
   return std::span(slices_).subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
 }
 
+int64_t ChunkLayout::ElementBytesIn(const ChunkGroup& group, StateKind kind) const {
+  return ElementBytes(kind, group.dtype, group.trainability,
+                      {.gradient_dtype = options_.gradient_dtype,
+                       .optimizer = options_.optimizer,
+                       .format = options_.state_format});
+}
+
 bool ChunkLayout::HasBlock(BlockId block) const {
-  return HasKind(group_of(block.chunk), block.kind);
+  return ElementBytesIn(group_of(block.chunk), block.kind) > 0;
 }
 
-DType ChunkLayout::dtype_of(BlockId block) const {
-  GANTRY_CHECK(HasBlock(block)) << block;
-  return DTypeOfKind(group_of(block.chunk), block.kind, options_.gradient_dtype);
+int64_t ChunkLayout::element_bytes(BlockId block) const {
+  const int64_t bytes = ElementBytesIn(group_of(block.chunk), block.kind);
+  GANTRY_CHECK_GT(bytes, 0) << block;
+  return bytes;
 }
 
-int64_t ChunkLayout::slots_of(BlockId block) const { return SizeOf(dtype_of(block)) / 2; }
+int64_t ChunkLayout::slots_of(BlockId block) const { return element_bytes(block) / 2; }
 
 int64_t ChunkLayout::total_slots(StateKind kind) const {
   int64_t slots = 0;
   for (const ChunkGroup& group : groups_) {
-    if (!HasKind(group, kind)) continue;
-    slots += group.chunk_count * (SizeOf(DTypeOfKind(group, kind, options_.gradient_dtype)) / 2);
+    slots += group.chunk_count * ElementBytesIn(group, kind) / 2;
   }
   return slots;
+}
+
+DType ChunkLayout::dtype_of(BlockId block) const {
+  GANTRY_CHECK(HasBlock(block)) << block;
+  const ChunkGroup& group = group_of(block.chunk);
+  if (block.kind == StateKind::kParameter) return group.dtype;
+  if (block.kind == StateKind::kGradient && group.dtype != DType::kF32) {
+    return options_.gradient_dtype;
+  }
+  GANTRY_CHECK_EQ(element_bytes(block), SizeOf(DType::kF32)) << block << " holds no floats";
+  return DType::kF32;
+}
+
+bool ChunkLayout::SplitsMaster(ChunkId chunk) const {
+  const ChunkGroup& group = group_of(chunk);
+  return group.dtype == DType::kBF16 && group.trainability == Trainability::kTrainable &&
+         options_.state_format == StateFormat::kSplitMaster;
+}
+
+bool ChunkLayout::HasEightBitMoments(ChunkId chunk) const {
+  return group_of(chunk).trainability == Trainability::kTrainable &&
+         options_.state_format == StateFormat::kEightBit;
+}
+
+bool ChunkLayout::HasState(StateKind kind, TensorId id) const {
+  const bool trainable = tensor(id).trainability == Trainability::kTrainable;
+  const OptimizerStates states = StatesOf(options_.optimizer);
+  switch (kind) {
+    case StateKind::kParameter:
+      return true;
+    case StateKind::kGradient:
+      return false;
+    case StateKind::kMaster:
+      return trainable;
+    case StateKind::kMomentum:
+      return trainable && states.momentum;
+    case StateKind::kVariance:
+      return trainable && states.variance;
+  }
+  return false;
+}
+
+bool ChunkLayout::UpdateReadsParameter(ChunkId chunk) const {
+  const ChunkGroup& group = group_of(chunk);
+  if (group.trainability == Trainability::kFrozen) return false;
+  return group.dtype == DType::kF32 || SplitsMaster(chunk);
 }
 
 double ChunkLayout::padding_fraction() const {

@@ -7,7 +7,8 @@
 // Groups follow each other in the order of their first tensor.
 //
 // Each state kind of a group (parameter, gradient, master, momentum, variance) uses the same
-// offsets, counted in elements. f32 parameters are their own master.
+// offsets, counted in elements. f32 parameters are their own master. Which kinds there are, and how
+// many bytes an element of each takes, follows from the optimizer and the format of its states.
 //
 // A layout is immutable, so any thread may read it. It owns all that it returns views of.
 #ifndef GANTRY_CHUNK_CHUNK_LAYOUT_H_
@@ -26,10 +27,23 @@
 #include "base/dtype.h"
 #include "base/ids.h"
 #include "chunk/block.h"
+#include "chunk/optimizer_states.h"
 
 namespace gantry {
 
 enum class Trainability { kTrainable, kFrozen };
+
+// What decides the blocks of a chunk besides its group.
+struct StateOptions {
+  DType gradient_dtype;
+  OptimizerKind optimizer = OptimizerKind::kAdamW;
+  StateFormat format = StateFormat::kF32;
+};
+// Bytes an element of one kind of state takes in a group of this type: 4, 2, or 0 when the group
+// has no such state. A split master is the 2-byte low half of a bf16 parameter's master; in the
+// eight-bit format the momentum's 2 bytes are the codes of momentum and variance.
+int64_t ElementBytes(StateKind kind, DType dtype, Trainability trainability,
+                     const StateOptions& options);
 
 struct TensorSpec {
   std::string name;
@@ -90,17 +104,21 @@ class ChunkLayout {
   struct Options {
     int64_t chunk_elements;  // a positive multiple of kChunkGranularityElements
     DType gradient_dtype;    // kBF16 or kF32; f32 parameters always have f32 gradients
+    OptimizerKind optimizer = OptimizerKind::kAdamW;
+    StateFormat state_format = StateFormat::kF32;
   };
   // `aliases` maps further names (first) to tensors (second: a name or an earlier alias); tied
   // weights are one tensor with two names. No tensors make a layout without chunks.
   // Errors: kInvalidArgument for an empty or duplicate name, an extent below 1, more elements or
   // chunks than the limits above, a degree outside [1, kChunkCountMax], a bad chunk size, an f16
-  // gradient or an alias to an unknown name.
+  // gradient, an alias to an unknown name, or states that CheckSupported refuses.
   static absl::StatusOr<ChunkLayout> Create(
       std::vector<TensorSpec> tensors,
       const std::vector<std::pair<std::string, std::string>>& aliases, Options options);
 
   int64_t chunk_elements() const { return options_.chunk_elements; }
+  OptimizerKind optimizer() const { return options_.optimizer; }
+  StateFormat state_format() const { return options_.state_format; }
   // One slot = chunk_elements x 2 bytes; blocks of 4-byte elements take two.
   Bytes slot_bytes() const { return Bytes(options_.chunk_elements * 2); }
   int64_t chunk_count() const { return static_cast<int64_t>(group_of_chunk_.size()); }
@@ -129,9 +147,20 @@ class ChunkLayout {
 
   // Whether the chunk has blocks of this kind (frozen chunks: parameter only; f32: no master).
   bool HasBlock(BlockId block) const;
-  DType dtype_of(BlockId block) const;        // element type of the block. REQUIRES: HasBlock
-  int64_t slots_of(BlockId block) const;      // 1 or 2. REQUIRES: HasBlock
-  int64_t total_slots(StateKind kind) const;  // over all chunks
+  int64_t element_bytes(BlockId block) const;  // 2 or 4. REQUIRES: HasBlock
+  int64_t slots_of(BlockId block) const;       // 1 or 2. REQUIRES: HasBlock
+  int64_t total_slots(StateKind kind) const;   // over all chunks
+  // Element type. REQUIRES: HasBlock, and neither low halves nor 8-bit codes.
+  DType dtype_of(BlockId block) const;
+  // Whether the chunk's master is a bf16 parameter and a block of low halves.
+  bool SplitsMaster(ChunkId chunk) const;
+  // Whether the chunk's momentum block holds the 8-bit codes of its moments.
+  bool HasEightBitMoments(ChunkId chunk) const;
+  // Whether a tensor has this kind of state between steps, whatever blocks hold it: no gradient; a
+  // trainable f32 parameter is its master too.
+  bool HasState(StateKind kind, TensorId tensor) const;
+  // Whether an update starts from the parameter's content: it is its own master, or a part of it.
+  bool UpdateReadsParameter(ChunkId chunk) const;
 
   // (allocated - used) / allocated, in elements of the parameter space of all groups; 0 when empty.
   double padding_fraction() const;
@@ -142,6 +171,7 @@ class ChunkLayout {
   absl::Status AddNames(const std::vector<std::pair<std::string, std::string>>& aliases);
   absl::Status AddChunks(std::span<const GroupExtent> extents);
   void CutTensors();
+  int64_t ElementBytesIn(const ChunkGroup& group, StateKind kind) const;
 
   Options options_{};
   std::vector<TensorSpec> tensors_;

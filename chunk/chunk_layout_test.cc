@@ -21,6 +21,7 @@
 #include "base/strings.h"
 #include "base/testing/status_matchers.h"
 #include "chunk/block.h"
+#include "chunk/optimizer_states.h"
 
 namespace gantry {
 namespace {
@@ -302,6 +303,89 @@ TEST(ChunkLayoutTest, BlocksAndSlotsByGroup) {
     }
     EXPECT_EQ(layout->dtype_of({StateKind::kParameter, ChunkId(0)}), c.dtype);
   }
+}
+
+struct FormatCase {
+  OptimizerKind optimizer;
+  StateFormat format;
+  DType dtype;
+  std::array<int64_t, kStateKindCount> slots;  // by kind; 0 = no such block
+};
+
+TEST(ChunkLayoutTest, BlocksAndSlotsByOptimizerAndFormat) {
+  using enum DType;
+  using enum OptimizerKind;
+  using Format = StateFormat;
+  for (const FormatCase& c :
+       std::vector<FormatCase>{{kAdam, Format::kF32, kBF16, {1, 1, 2, 2, 2}},
+                               {kSgd, Format::kF32, kBF16, {1, 1, 2, 2, 0}},
+                               {kLion, Format::kF32, kF32, {2, 2, 0, 2, 0}},
+                               {kAdamW, Format::kSplitMaster, kBF16, {1, 1, 1, 2, 2}},
+                               {kAdam, Format::kSplitMaster, kF16, {1, 1, 2, 2, 2}},
+                               {kAdam, Format::kSplitMaster, kF32, {2, 2, 0, 2, 2}},
+                               {kAdamW, Format::kEightBit, kBF16, {1, 1, 2, 1, 0}},
+                               {kAdamW, Format::kEightBit, kF32, {2, 2, 0, 1, 0}},
+                               {kLion, Format::kEightBit, kF16, {1, 1, 2, 1, 0}}}) {
+    SCOPED_TRACE(StrCat(Name(c.optimizer), " in ", Name(c.format), " of ", c.dtype));
+    TensorSpec frozen = Tensor("frozen", {kGranule}, c.dtype);
+    frozen.trainability = Trainability::kFrozen;
+    const auto layout = ChunkLayout::Create({Tensor("t", {3 * kGranule}, c.dtype), frozen}, {},
+                                            {.chunk_elements = kGranule,
+                                             .gradient_dtype = DType::kBF16,
+                                             .optimizer = c.optimizer,
+                                             .state_format = c.format});
+    ASSERT_THAT(layout, IsOk());
+    EXPECT_EQ(layout->optimizer(), c.optimizer);
+    EXPECT_EQ(layout->state_format(), c.format);
+    for (int k = 0; k < kStateKindCount; ++k) {
+      const BlockId block{static_cast<StateKind>(k), ChunkId(1)};
+      const int64_t slots = c.slots[static_cast<size_t>(k)];
+      EXPECT_EQ(layout->HasBlock(block), slots > 0) << block;
+      if (slots > 0) {
+        EXPECT_EQ(layout->element_bytes(block), 2 * slots) << block;
+        EXPECT_EQ(layout->slots_of(block), slots) << block;
+      }
+      const bool of_frozen = block.kind == StateKind::kParameter;
+      EXPECT_EQ(layout->total_slots(block.kind), (of_frozen ? 4 : 3) * slots) << block;
+      EXPECT_EQ(layout->HasBlock({block.kind, ChunkId(3)}), of_frozen);
+    }
+    const bool split = c.format == Format::kSplitMaster && c.dtype == kBF16;
+    EXPECT_EQ(layout->SplitsMaster(ChunkId(0)), split);
+    EXPECT_EQ(layout->UpdateReadsParameter(ChunkId(0)), split || c.dtype == kF32);
+    EXPECT_EQ(layout->HasEightBitMoments(ChunkId(0)), c.format == Format::kEightBit);
+    const OptimizerStates states = StatesOf(c.optimizer);
+    const bool has[] = {true, false, true, states.momentum, states.variance};
+    for (int k = 0; k < kStateKindCount; ++k) {
+      const auto kind = static_cast<StateKind>(k);
+      EXPECT_EQ(layout->HasState(kind, TensorId(0)), has[k]) << Name(kind);
+      EXPECT_EQ(layout->HasState(kind, TensorId(1)), k == 0) << Name(kind);
+    }
+    EXPECT_FALSE(layout->SplitsMaster(ChunkId(3)));
+    EXPECT_FALSE(layout->UpdateReadsParameter(ChunkId(3)));
+    EXPECT_FALSE(layout->HasEightBitMoments(ChunkId(3)));
+    if (split) {
+      EXPECT_DEATH(layout->dtype_of({StateKind::kMaster, ChunkId(0)}), "holds no floats");
+    }
+    if (c.format == Format::kEightBit) {
+      EXPECT_DEATH(layout->dtype_of({StateKind::kMomentum, ChunkId(0)}), "holds no floats");
+    }
+  }
+}
+
+TEST(ChunkLayoutTest, StatesThatNoChunkCanHoldAreRefused) {
+  const auto create = [](OptimizerKind optimizer, StateFormat format) {
+    return ChunkLayout::Create({Tensor("t", {10})}, {},
+                               {.chunk_elements = kGranule,
+                                .gradient_dtype = DType::kBF16,
+                                .optimizer = optimizer,
+                                .state_format = format})
+        .status();
+  };
+  EXPECT_THAT(create(OptimizerKind::kAdamW, StateFormat::kSplitMaster), IsOk());
+  EXPECT_THAT(create(OptimizerKind::kSgd, StateFormat::kSplitMaster),
+              StatusIs(absl::StatusCode::kInvalidArgument, "variance"));
+  EXPECT_THAT(create(OptimizerKind::kAdafactor, StateFormat::kF32),
+              StatusIs(absl::StatusCode::kInvalidArgument, "adafactor"));
 }
 
 TEST(ChunkLayoutTest, GroupsFollowTheirFirstTensor) {

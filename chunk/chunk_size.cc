@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "chunk/block.h"
 
 namespace gantry {
 namespace {
@@ -18,8 +19,6 @@ constexpr int64_t kPreferredChunkCountMax = 1500;
 
 constexpr Bytes kBudgetMax(int64_t{1} << 60);  // sums stay far from overflow
 
-constexpr int64_t SlotsOf(DType dtype) { return SizeOf(dtype) / 2; }
-
 // Slots per chunk of a group.
 struct ChunkSlots {
   int64_t parameter;
@@ -27,16 +26,18 @@ struct ChunkSlots {
   int64_t optimizer;
 };
 
-ChunkSlots SlotsPerChunk(const GroupExtent& group, DType gradient_dtype) {
-  const bool is_f32 = group.dtype == DType::kF32;
-  const int64_t parameter = SlotsOf(group.dtype);
-  if (group.trainability == Trainability::kFrozen) {
-    return {.parameter = parameter, .gradient = 0, .optimizer = 0};
-  }
-  const int64_t f32_states = is_f32 ? 2 : 3;  // momentum, variance and, unless f32, the master
-  return {.parameter = parameter,
-          .gradient = is_f32 ? SlotsOf(DType::kF32) : SlotsOf(gradient_dtype),
-          .optimizer = f32_states * SlotsOf(DType::kF32)};
+ChunkSlots SlotsPerChunk(const GroupExtent& group, const ChunkSizeInput& input) {
+  const auto slots = [&](StateKind kind) {
+    return ElementBytes(kind, group.dtype, group.trainability,
+                        {.gradient_dtype = input.gradient_dtype,
+                         .optimizer = input.optimizer,
+                         .format = input.state_format}) /
+           2;
+  };
+  return {.parameter = slots(StateKind::kParameter),
+          .gradient = slots(StateKind::kGradient),
+          .optimizer = slots(StateKind::kMaster) + slots(StateKind::kMomentum) +
+                       slots(StateKind::kVariance)};
 }
 
 int64_t ChunkCount(const GroupExtent& group, int64_t chunk_elements) {
@@ -61,6 +62,7 @@ bool IsLargeModel(const ChunkSizeInput& input) {
 
 absl::Status CheckInput(const ChunkSizeInput& input) {
   if (input.groups.empty()) return InvalidArgument("no tensors to choose a chunk size for");
+  GANTRY_RETURN_IF_ERROR(CheckSupported(input.optimizer, input.state_format));
   int64_t total_elements = 0;
   for (const GroupExtent& group : input.groups) {
     if (group.elements < 1 || group.elements > kModelElementsMax - total_elements) {
@@ -105,10 +107,10 @@ Minimum MinimumAt(const ChunkSizeInput& input, int64_t chunk_elements) {
   int64_t update_slots = 0;
   int64_t storage_slots = 0;
   for (const GroupExtent& group : input.groups) {
-    const ChunkSlots slots = SlotsPerChunk(group, input.gradient_dtype);
+    const ChunkSlots slots = SlotsPerChunk(group, input);
     operator_elements = std::max(operator_elements, group.largest_tensor_elements);
     operation_slots = std::max(operation_slots, slots.parameter + slots.gradient);
-    if (slots.optimizer > 0) {
+    if (slots.gradient > 0) {
       update_slots = std::max(update_slots, slots.parameter + slots.gradient + slots.optimizer);
     }
     storage_slots += ChunkCount(group, chunk_elements) / group.data_parallel_degree *
@@ -151,7 +153,7 @@ double PaddingFraction(const ChunkSizeInput& input, int64_t chunk_elements) {
   double used = 0.0;  // in slots' worth of elements, over all state kinds
   double allocated = 0.0;
   for (const GroupExtent& group : input.groups) {
-    const ChunkSlots slots = SlotsPerChunk(group, input.gradient_dtype);
+    const ChunkSlots slots = SlotsPerChunk(group, input);
     const auto weight = static_cast<double>(slots.parameter + slots.gradient + slots.optimizer);
     used += weight * static_cast<double>(group.used_elements);
     allocated += weight * static_cast<double>(ChunkCount(group, chunk_elements)) *

@@ -25,6 +25,7 @@
 #include "base/bytes.h"
 #include "base/dtype.h"
 #include "chunk/chunk_layout.h"
+#include "chunk/optimizer_states.h"
 
 namespace gantry {
 
@@ -39,7 +40,9 @@ enum class FileTier : uint8_t { kAbsent, kPresent };
 
 struct ChunkSizeInput {
   std::vector<GroupExtent> groups;  // MeasureGroups of the model's tensors
-  DType gradient_dtype;             // as ChunkLayout::Options
+  DType gradient_dtype;             // this and the next two as ChunkLayout::Options
+  OptimizerKind optimizer = OptimizerKind::kAdamW;
+  StateFormat state_format = StateFormat::kF32;
   Bytes device_budget;
   Bytes host_budget;  // 0 when device and host are one memory
   FileTier files = FileTier::kAbsent;

@@ -20,6 +20,7 @@
 #include "base/strings.h"
 #include "base/testing/status_matchers.h"
 #include "chunk/chunk_layout.h"
+#include "chunk/optimizer_states.h"
 
 namespace gantry {
 namespace {
@@ -258,6 +259,41 @@ TEST(ChunkSizeTest, WithoutFilesEverythingMustFitInMemory) {
   EXPECT_THAT(ChooseChunkElements(input), IsOk());
 }
 
+// Per chunk of bf16 parameters, with f32 gradients: parameter 1, gradient 2, and the states.
+TEST(ChunkSizeTest, OptimizerAndFormatDecideWhatMustFit) {
+  struct Case {
+    OptimizerKind optimizer;
+    StateFormat format;
+    int64_t state_slots;
+  };
+  for (const Case& c : {Case{OptimizerKind::kAdamW, StateFormat::kF32, 6},
+                        Case{OptimizerKind::kAdamW, StateFormat::kSplitMaster, 5},
+                        Case{OptimizerKind::kAdamW, StateFormat::kEightBit, 3},
+                        Case{OptimizerKind::kLion, StateFormat::kF32, 4},
+                        Case{OptimizerKind::kLion, StateFormat::kEightBit, 3}}) {
+    SCOPED_TRACE(StrCat(Name(c.optimizer), " in ", Name(c.format)));
+    const GroupExtent group = Group(100 * kChunkGranularityElements, 100);
+    const Bytes stored = 100 * (1 + c.state_slots) * kSlot;
+    ChunkSizeInput input = Input(group, 10_MiB, stored - 10_MiB);
+    input.optimizer = c.optimizer;
+    input.state_format = c.format;
+    input.files = FileTier::kAbsent;
+    EXPECT_THAT(ChooseChunkElements(input), IsOk());
+    input.host_budget -= 1_B;
+    EXPECT_THAT(ChooseChunkElements(input),
+                StatusIs(absl::StatusCode::kResourceExhausted, StrCat(stored.count())));
+    const GroupExtent one = Group(kChunkGranularityElements, 100);
+    const int64_t update_slots = 1 + SizeOf(input.gradient_dtype) / 2 + c.state_slots;
+    input = Input(one, 3 * kSlot, update_slots * kSlot - 1_B);
+    input.optimizer = c.optimizer;
+    input.state_format = c.format;
+    EXPECT_THAT(ChooseChunkElements(input),
+                StatusIs(absl::StatusCode::kResourceExhausted, "update"));
+    input.host_budget += 1_B;
+    EXPECT_THAT(ChooseChunkElements(input), IsOk());
+  }
+}
+
 TEST(ChunkSizeTest, PaddingOfASmallSecondGroupCounts) {
   // A large frozen base with small trainable adapters: chunks stay small enough for the adapters.
   GroupExtent base = Group(400 * kMi, 4 * kMi);
@@ -321,6 +357,10 @@ TEST(ChunkSizeTest, BadInput) {
   input = good;
   input.host_budget = Bytes(std::numeric_limits<int64_t>::max());
   expect_invalid(input, "budget of 9223372036854775807 bytes");
+  input = good;
+  input.optimizer = OptimizerKind::kLion;
+  input.state_format = StateFormat::kSplitMaster;
+  expect_invalid(input, "variance");
   input = good;
   input.largest_operator_elements = -1;
   expect_invalid(input, "largest operator of -1");

@@ -68,6 +68,7 @@ BudgetNeed LeastBudget(const BudgetInput& input) {
   int64_t largest_block = 0;
   int64_t update_on_device = 0;
   int64_t update_on_host = 0;
+  int64_t passing = 2;  // the zeros or file bytes of a 4-byte block pass through the host
   for (size_t c = 0; c < facts.size(); ++c) {
     largest_block = std::max({largest_block, facts[c].parameter_slots, facts[c].gradient_slots});
     if (facts[c].gradient_slots == 0) continue;
@@ -75,14 +76,16 @@ BudgetNeed LeastBudget(const BudgetInput& input) {
         facts[c].parameter_slots + facts[c].gradient_slots + facts[c].optimizer_slots;
     int64_t& update = UpdatesOnDevice(input, c) ? update_on_device : update_on_host;
     update = std::max(update, slots);
+    // A parameter and its master are written together, on the host.
+    const BlockId master{StateKind::kMaster, ChunkId(static_cast<int64_t>(c))};
+    if (UpdatesOnDevice(input, c) && input.layout->HasBlock(master)) {
+      passing = std::max(passing, facts[c].parameter_slots + input.layout->slots_of(master));
+    }
   }
   need.update_slots = std::max(update_on_device, update_on_host);
   if (update_on_device > 0) {
     need.device_slots = std::max(need.device_slots, need.activation_slots + update_on_device);
   }
-  // Two slots: the zeros or file bytes of a 4-byte block pass through the host. Three where states
-  // live on the device: a parameter and its master are written together, on the host.
-  const int64_t passing = update_on_device > 0 ? 3 : 2;
   if (!input.machine.unified) {
     need.host_slots = update_on_host + std::max(largest_block, passing);
   }

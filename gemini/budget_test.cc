@@ -18,15 +18,15 @@ constexpr int64_t kChunk = kChunkGranularityElements;
 // Chunks 0 to 2 trainable bf16 (8 slots each with states), 3 trainable f32 (2 + 2 + 4), 4 frozen.
 class BudgetTest : public ::testing::Test {
  protected:
-  BudgetTest() {
-    auto layout =
-        ChunkLayout::Create({{.name = "w", .shape = {3 * kChunk}, .dtype = DType::kBF16},
-                             {.name = "f32", .shape = {kChunk}, .dtype = DType::kF32},
-                             {.name = "frozen",
-                              .shape = {kChunk},
-                              .dtype = DType::kBF16,
-                              .trainability = Trainability::kFrozen}},
-                            {}, {.chunk_elements = kChunk, .gradient_dtype = DType::kBF16});
+  explicit BudgetTest(StateFormat format = StateFormat::kF32) {
+    auto layout = ChunkLayout::Create(
+        {{.name = "w", .shape = {3 * kChunk}, .dtype = DType::kBF16},
+         {.name = "f32", .shape = {kChunk}, .dtype = DType::kF32},
+         {.name = "frozen",
+          .shape = {kChunk},
+          .dtype = DType::kBF16,
+          .trainability = Trainability::kFrozen}},
+        {}, {.chunk_elements = kChunk, .gradient_dtype = DType::kBF16, .state_format = format});
     GANTRY_CHECK(layout.ok()) << layout.status().ToString();
     layout_ = std::make_unique<ChunkLayout>(*std::move(layout));
     placement_.chunks.assign(5, {.update_tier = Tier::kHost,
@@ -139,6 +139,38 @@ TEST_F(BudgetTest, WithoutFilesEverythingIsInMemory) {
   // A parameter that may float needs a place on the host.
   placement_.chunks[0].parameter_on_device = Residency::kFloating;
   EXPECT_EQ(LeastBudget(Input(false, false)).host_slots, 2 * 8 + 8 + 1 + 3 + 1);
+}
+
+class SplitMasterBudgetTest : public BudgetTest {
+ protected:
+  SplitMasterBudgetTest() : BudgetTest(StateFormat::kSplitMaster) {}
+};
+
+// bf16 chunks take 7 slots with their states, f32 ones 8 as before.
+TEST_F(SplitMasterBudgetTest, ALowHalfTakesOneSlot) {
+  const std::vector<ChunkFacts> facts = FactsOf(*layout_);
+  EXPECT_EQ(facts[0].optimizer_slots, 5);
+  EXPECT_EQ(facts[3].optimizer_slots, 4);
+  AddMoment("operator", Phase::kForward, 4, {P(0)});
+  EXPECT_EQ(LeastBudget(Input(true, false)).device_slots, 3 * 7 + 8 + 1 + 4);
+  for (ChunkPlacement& place : placement_.chunks) place.update_tier = Tier::kDevice;
+  // A parameter and its low half are written together on the host.
+  EXPECT_EQ(LeastBudget(Input(false, true)).host_slots, 2);
+}
+
+class EightBitBudgetTest : public BudgetTest {
+ protected:
+  EightBitBudgetTest() : BudgetTest(StateFormat::kEightBit) {}
+};
+
+TEST_F(EightBitBudgetTest, BothMomentsTakeOneSlot) {
+  const std::vector<ChunkFacts> facts = FactsOf(*layout_);
+  EXPECT_EQ(facts[0].optimizer_slots, 2 + 1);
+  EXPECT_EQ(facts[3].optimizer_slots, 1);
+  EXPECT_EQ(facts[4].optimizer_slots, 0);
+  const BudgetNeed need = LeastBudget(Input(false, true));
+  EXPECT_EQ(need.update_slots, 5);
+  EXPECT_EQ(need.host_slots, 5 + 2);
 }
 
 TEST_F(BudgetTest, TheMessageNamesTierOperatorAndFigures) {

@@ -7,6 +7,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "chunk/chunk_size.h"
+#include "chunk/optimizer_states.h"
 #include "gemini/engine_impl.h"
 
 namespace gantry {
@@ -93,6 +94,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
     return InvalidArgument("the host budget is ", options.host_memory,
                            ", it must be more than nothing on a device with memory of its own");
   }
+  GANTRY_RETURN_IF_ERROR(CheckSupported(options.optimizer, options.state_format));
   GANTRY_RETURN_IF_ERROR(CreatePolicy(options.policy, options.static_fractions).status());
   auto engine = std::make_unique<EngineImpl>(options);
   GANTRY_RETURN_IF_ERROR(engine->Prepare());
@@ -169,9 +171,11 @@ absl::Status EngineImpl::Seal() {
 }
 
 absl::StatusOr<ChunkLayout> EngineImpl::MakeLayout(int64_t chunk_elements) const {
-  return ChunkLayout::Create(
-      specs_, aliases_,
-      {.chunk_elements = chunk_elements, .gradient_dtype = options_.gradient_dtype});
+  return ChunkLayout::Create(specs_, aliases_,
+                             {.chunk_elements = chunk_elements,
+                              .gradient_dtype = options_.gradient_dtype,
+                              .optimizer = options_.optimizer,
+                              .state_format = options_.state_format});
 }
 
 BudgetInput EngineImpl::MakeBudgetInput() const {
@@ -197,6 +201,8 @@ absl::Status EngineImpl::ChooseLayout() {
     const absl::StatusOr<int64_t> chosen = ChooseChunkElements(
         {.groups = std::move(groups),
          .gradient_dtype = options_.gradient_dtype,
+         .optimizer = options_.optimizer,
+         .state_format = options_.state_format,
          .device_budget = options_.device_memory,
          .host_budget = unified ? Bytes(0) : options_.host_memory,
          .files = options_.spill_directories.empty() ? FileTier::kAbsent : FileTier::kPresent,
@@ -411,6 +417,7 @@ EngineStatistics EngineImpl::statistics() const {
     result.stripes = store->Describe();
     result.store = store->counters();
   }
+  result.state_outside_slots = updates_->eight_bit().bytes();
   return result;
 }
 

@@ -37,6 +37,7 @@
 #include "base/log.h"
 #include "base/parallel_for.h"
 #include "base/trace_sink.h"
+#include "chunk/optimizer_states.h"
 #include "device/device.h"
 #include "device/slot_pool.h"
 #include "gemini/parameter_store.h"
@@ -73,6 +74,9 @@ struct EngineOptions {
   int64_t look_ahead = 8;               // moments whose blocks are fetched ahead; 0: on demand only
   int64_t chunk_elements = 0;           // 0: chosen from the model and the budgets
   DType gradient_dtype = DType::kBF16;  // kF32 accumulates micro-batches exactly
+  // Which states there are and how they are kept. kSplitMaster changes no number, kEightBit does.
+  OptimizerKind optimizer = OptimizerKind::kAdamW;
+  StateFormat state_format = StateFormat::kF32;
   UpdateOrder update_order = UpdateOrder::kExact;
 };
 
@@ -94,6 +98,9 @@ struct EngineStatistics {
   int64_t chunk_elements = 0;
   int64_t chunk_count = 0;
   double padding_fraction = 0.0;
+  // Host memory beside the budgets: scales of eight-bit moments, and what was written to them and
+  // is not rounded yet.
+  Bytes state_outside_slots = Bytes(0);
   std::vector<StripeReport> stripes;  // of the file tier; empty without one
   StoreCounters store;                // since Seal
 

@@ -139,17 +139,39 @@ class EngineImpl final : public Engine, private SlotSource {
   absl::Status OnUpdated(ChunkId chunk, int64_t start_clock) GANTRY_REQUIRES(mutex_);
   void FinishRecording();
   void DropRecording();
+
+  // engine_state.cc
+  struct BlockBytes {
+    StateKind kind;
+    std::span<const std::byte> bytes;
+  };
   absl::Status CheckStateAccess(StateKind kind, TensorId tensor, int64_t first,
                                 int64_t bytes) const;
   template <typename Visit>
   absl::Status ForEachChunkOf(TensorId tensor, int64_t first, int64_t count, Visit visit)
       GANTRY_REQUIRES(mutex_);
-  void CopyOut(BlockIndex block, int64_t element, std::span<std::byte> bytes) const
+  // Elements of one chunk from `element` on, as the interface shows them.
+  absl::Status ReadSlice(StateKind kind, ChunkId chunk, int64_t element, std::span<std::byte> bytes)
       GANTRY_REQUIRES(mutex_);
-  void CopyIn(BlockIndex block, int64_t element, std::span<const std::byte> bytes)
+  absl::Status ReadSplitMaster(ChunkId chunk, int64_t element, std::span<std::byte> bytes)
       GANTRY_REQUIRES(mutex_);
   absl::Status WriteSlice(StateKind kind, ChunkId chunk, int64_t element,
                           std::span<const std::byte> bytes) GANTRY_REQUIRES(mutex_);
+  absl::Status WriteSplitMaster(StateKind kind, ChunkId chunk, int64_t element,
+                                std::span<const std::byte> bytes) GANTRY_REQUIRES(mutex_);
+  absl::Status WriteSplitVariance(ChunkId chunk, int64_t element, std::span<const std::byte> bytes)
+      GANTRY_REQUIRES(mutex_);
+  absl::Status ReadEightBit(BlockId moment, int64_t element, std::span<std::byte> bytes)
+      GANTRY_REQUIRES(mutex_);
+  absl::Status WriteEightBit(BlockId moment, int64_t element, std::span<const std::byte> bytes)
+      GANTRY_REQUIRES(mutex_);
+  // Gives blocks that were just written back to the device, where it is their home.
+  absl::Status SettleWritten(ChunkId chunk, std::vector<Need> needs) GANTRY_REQUIRES(mutex_);
+  // As the blocks hold them.
+  absl::Status ReadBlock(StateKind kind, ChunkId chunk, int64_t element, std::span<std::byte> bytes)
+      GANTRY_REQUIRES(mutex_);
+  absl::Status WriteBlocks(ChunkId chunk, int64_t element, std::span<const BlockBytes> writes)
+      GANTRY_REQUIRES(mutex_);
 
   BlockIndex Index(StateKind kind, ChunkId chunk) const { return manager_->IndexOf({kind, chunk}); }
   bool recording_live() const { return tracer_.recording() && !dry_run(); }

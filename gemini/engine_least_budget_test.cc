@@ -6,6 +6,7 @@
 #include <memory>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "base/log.h"
 #include "base/parallel_for.h"
 #include "base/status_macros.h"
+#include "base/strings.h"
 #include "base/testing/status_matchers.h"
 #include "device/host/host_device.h"
 #include "gemini/engine.h"
@@ -34,6 +36,8 @@ struct Mix {
   StaticFractions fractions = {};
   DType dtype = DType::kBF16;
   int64_t micro_batches = 1;
+  OptimizerKind optimizer = OptimizerKind::kAdamW;
+  StateFormat format = StateFormat::kF32;
 };
 
 std::ostream& operator<<(std::ostream& out, const Mix& mix) { return out << mix.name; }
@@ -71,7 +75,9 @@ class EngineLeastBudgetTest : public ::testing::TestWithParam<Mix> {
                                      .policy = mix.policy,
                                      .static_fractions = mix.fractions,
                                      .chunk_elements = kChunk,
-                                     .gradient_dtype = gradient}));
+                                     .gradient_dtype = gradient,
+                                     .optimizer = mix.optimizer,
+                                     .state_format = mix.format}));
     ToyModel model(engine.get(),
                    {.layers = 4, .dtype = mix.dtype, .micro_batches = mix.micro_batches});
     GANTRY_RETURN_IF_ERROR(model.Register());
@@ -82,6 +88,7 @@ class EngineLeastBudgetTest : public ::testing::TestWithParam<Mix> {
       GANTRY_RETURN_IF_ERROR(model.TrainStep(Hyper(step)).status());
       GANTRY_RETURN_IF_ERROR(model.Evaluate());
     }
+    // Tensors without a kind of state are passed over.
     for (const StateKind kind : {StateKind::kMaster, StateKind::kMomentum, StateKind::kVariance}) {
       GANTRY_RETURN_IF_ERROR(model.Hash(kind).status());
     }
@@ -90,7 +97,10 @@ class EngineLeastBudgetTest : public ::testing::TestWithParam<Mix> {
   }
 
   static OptimizerStep Hyper(int64_t step) {
-    return {.learning_rate = 1e-2, .step = step, .max_gradient_norm = 1.0};
+    return {.kind = GetParam().optimizer,
+            .learning_rate = 1e-2,
+            .step = step,
+            .max_gradient_norm = 1.0};
   }
 
   MonotonicClock clock_;
@@ -157,7 +167,40 @@ std::vector<Mix> Mixes() {
   };
 }
 
+// All but the f32 states of AdamW.
+std::vector<Mix> FormatMixes() {
+  using enum DeviceTopology;
+  struct Make {
+    OptimizerKind optimizer;
+    StateFormat format;
+  };
+  std::vector<Mix> mixes;
+  for (const Make& make : {Make{OptimizerKind::kAdamW, StateFormat::kSplitMaster},
+                           Make{OptimizerKind::kAdamW, StateFormat::kEightBit},
+                           Make{OptimizerKind::kLion, StateFormat::kF32},
+                           Make{OptimizerKind::kSgd, StateFormat::kEightBit}}) {
+    const std::string name = StrCat(Name(make.optimizer), "_", Name(make.format));
+    const auto add = [&](std::string_view what, Mix mix) {
+      mix.name = StrCat(name, "_", what);
+      mix.optimizer = make.optimizer;
+      mix.format = make.format;
+      mixes.push_back(std::move(mix));
+    };
+    add("host_files", {.name = "", .policy = "auto"});
+    add("host", {.name = "", .policy = "cpu", .files = false});
+    add("unified", {.name = "", .policy = "auto", .topology = kUnified});
+    add("device", {.name = "", .policy = "device"});
+    add("static", {.name = "",
+                   .policy = "static",
+                   .fractions = {.offload_parameters = 1.0, .offload_optimizer = 0.0}});
+    add("f32", {.name = "", .policy = "auto", .dtype = DType::kF32});
+  }
+  return mixes;
+}
+
 INSTANTIATE_TEST_SUITE_P(Mixes, EngineLeastBudgetTest, ::testing::ValuesIn(Mixes()),
+                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Formats, EngineLeastBudgetTest, ::testing::ValuesIn(FormatMixes()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

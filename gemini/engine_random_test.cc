@@ -1,6 +1,7 @@
 // Random sequences of store calls (leases in any order, partial backward passes, micro-batches,
-// evaluations, state access, non-finite gradients, clipping on and off) run on the engine under
-// random budgets and on the plain in-memory store. Everything observed must be the same bits.
+// evaluations, state access, non-finite gradients, clipping on and off) with random optimizers and
+// formats of their states run on the engine under random budgets and on the plain in-memory store.
+// Everything observed must be the same bits.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -39,11 +40,30 @@ class Dice {
   uint64_t next_ = 0;
 };
 
+// What the store was made for.
+struct Make {
+  int64_t micro_batches;
+  OptimizerKind optimizer;
+  StateFormat format;
+};
+
+Make RandomMake(Dice& dice) {
+  const OptimizerKind kinds[] = {OptimizerKind::kAdamW, OptimizerKind::kAdam, OptimizerKind::kSgd,
+                                 OptimizerKind::kLion};
+  const StateFormat formats[] = {StateFormat::kF32, StateFormat::kSplitMaster,
+                                 StateFormat::kEightBit};
+  Make make{.micro_batches = dice.OneIn(3) ? 2 : 1,
+            .optimizer = kinds[dice.Below(4)],
+            .format = formats[dice.Below(3)]};
+  if (!CheckSupported(make.optimizer, make.format).ok()) make.optimizer = OptimizerKind::kAdam;
+  return make;
+}
+
 // Runs one script on a store. The script depends on the seed only.
 class Script {
  public:
-  Script(ParameterStore* store, uint64_t seed, int64_t micro_batches)
-      : store_(store), dice_(seed), micro_batches_(micro_batches) {}
+  Script(ParameterStore* store, uint64_t seed, const Make& make)
+      : store_(store), dice_(seed), make_(make) {}
 
   absl::StatusOr<std::vector<uint64_t>> Run() {
     GANTRY_RETURN_IF_ERROR(Register());
@@ -85,27 +105,35 @@ class Script {
     return absl::OkStatus();
   }
 
+  // Any range of any state, with magnitudes far apart and, for masters, ties of rounding.
   absl::Status Write(TensorId tensor) {
-    const bool master = spec(tensor).trainability == Trainability::kTrainable && dice_.OneIn(2);
-    const DType dtype = master ? DType::kF32 : spec(tensor).dtype;
+    StateKind kind = StateKind::kParameter;
+    const StateKind others[] = {StateKind::kMaster, StateKind::kMomentum, StateKind::kVariance};
+    if (!dice_.OneIn(3)) kind = others[dice_.Below(3)];
+    if (!store_->layout().HasState(kind, tensor)) kind = StateKind::kParameter;
+    const DType dtype = kind == StateKind::kParameter ? spec(tensor).dtype : DType::kF32;
     const int64_t elements = store_->layout().placement(tensor).elements;
-    const int64_t first = dice_.Below(elements);
-    const int64_t count = 1 + dice_.Below(elements - first);
+    const int64_t first = dice_.OneIn(4) ? 0 : dice_.Below(elements);
+    const int64_t count = dice_.OneIn(4) ? elements - first : 1 + dice_.Below(elements - first);
     std::vector<std::byte> bytes(static_cast<size_t>(count * SizeOf(dtype)));
     const double scale = dice_.Normal();
+    const bool ties = kind == StateKind::kMaster && dice_.OneIn(2);
     for (int64_t i = 0; i < count; ++i) {
-      StoreElement(dtype, bytes.data(), i,
-                   static_cast<float>(scale * std::cos(static_cast<double>(i))));
+      auto value = static_cast<float>(scale * std::cos(static_cast<double>(i)));
+      if (kind == StateKind::kVariance) value = value * value;
+      if (ties) {
+        const uint32_t bits = (std::bit_cast<uint32_t>(value) & 0xffff0000u) | 0x8000u;
+        value = std::bit_cast<float>(bits);
+      }
+      StoreElement(dtype, bytes.data(), i, value);
     }
-    return store_->WriteState(master ? StateKind::kMaster : StateKind::kParameter, tensor, first,
-                              bytes);
+    return store_->WriteState(kind, tensor, first, bytes);
   }
 
   absl::Status ObserveState(TensorId tensor) {
     for (const StateKind kind :
          {StateKind::kParameter, StateKind::kMaster, StateKind::kMomentum, StateKind::kVariance}) {
-      const bool frozen = spec(tensor).trainability == Trainability::kFrozen;
-      if (frozen && kind != StateKind::kParameter) continue;
+      if (!store_->layout().HasState(kind, tensor)) continue;
       const int64_t size = kind == StateKind::kParameter ? SizeOf(spec(tensor).dtype) : 4;
       std::vector<std::byte> bytes(
           static_cast<size_t>(store_->layout().placement(tensor).elements * size));
@@ -166,14 +194,15 @@ class Script {
   }
 
   absl::Status Train() {
-    OptimizerStep hyper{.learning_rate = 1e-2, .weight_decay = 0.01, .step = ++step_};
+    OptimizerStep hyper{
+        .kind = make_.optimizer, .learning_rate = 1e-2, .weight_decay = 0.01, .step = ++step_};
     if (dice_.OneIn(2)) hyper.max_gradient_norm = 0.5;
     if (dice_.OneIn(3)) hyper.loss_scale = 8.0;
     if (dice_.OneIn(3)) hyper.non_finite = OptimizerStep::NonFinite::kUpdateAnyway;
     const bool poison = dice_.OneIn(5) && hyper.non_finite == OptimizerStep::NonFinite::kSkipStep;
     GANTRY_RETURN_IF_ERROR(
-        store_->BeginStep({.micro_batches = micro_batches_, .optimizer = hyper}));
-    for (int64_t m = 0; m < micro_batches_; ++m) {
+        store_->BeginStep({.micro_batches = make_.micro_batches, .optimizer = hyper}));
+    for (int64_t m = 0; m < make_.micro_batches; ++m) {
       GANTRY_RETURN_IF_ERROR(store_->BeginMicroBatch());
       ready_.assign(tensors_.size(), false);
       for (int64_t n = dice_.Below(6); n > 0; --n) GANTRY_RETURN_IF_ERROR(ReadSome());
@@ -209,7 +238,7 @@ class Script {
 
   ParameterStore* store_;
   Dice dice_;
-  int64_t micro_batches_;
+  Make make_;
   int64_t step_ = 0;
   std::vector<TensorId> tensors_;
   std::vector<bool> ready_;
@@ -220,10 +249,10 @@ class EngineRandomTest : public ::testing::TestWithParam<uint64_t> {};
 
 TEST_P(EngineRandomTest, ObservesWhatTheMemoryStoreObserves) {
   const uint64_t seed = GetParam();
-  SCOPED_TRACE(StrCat("seed ", seed));
   Dice dice(seed + 1'000'000);
-  const int64_t micro_batches = dice.OneIn(3) ? 2 : 1;
-  const DType gradient = dice.OneIn(2) || micro_batches > 1 ? DType::kF32 : DType::kBF16;
+  const Make make = RandomMake(dice);
+  SCOPED_TRACE(StrCat("seed ", seed, ", ", make.optimizer, " in ", make.format));
+  const DType gradient = dice.OneIn(2) || make.micro_batches > 1 ? DType::kF32 : DType::kBF16;
   const bool unified = dice.OneIn(3);
   const int64_t chunk = kChunkGranularityElements * (1 + dice.Below(3));
   const int64_t slot = chunk * 2;
@@ -234,9 +263,12 @@ TEST_P(EngineRandomTest, ObservesWhatTheMemoryStoreObserves) {
 
   auto team = ThreadTeam::Create({.threads = 2});
   ASSERT_TRUE(team.ok());
-  auto oracle = MemoryStore::Create({.gradient_dtype = gradient, .team = team->get()});
+  auto oracle = MemoryStore::Create({.gradient_dtype = gradient,
+                                     .team = team->get(),
+                                     .optimizer = make.optimizer,
+                                     .state_format = make.format});
   ASSERT_TRUE(oracle.ok()) << oracle.status();
-  auto expected = Script(oracle->get(), seed, micro_batches).Run();
+  auto expected = Script(oracle->get(), seed, make).Run();
   ASSERT_TRUE(expected.ok()) << expected.status();
 
   MonotonicClock clock;
@@ -260,15 +292,17 @@ TEST_P(EngineRandomTest, ObservesWhatTheMemoryStoreObserves) {
        .look_ahead = dice.Below(10),
        .chunk_elements = chunk,
        .gradient_dtype = gradient,
+       .optimizer = make.optimizer,
+       .state_format = make.format,
        .update_order = seed % 2 == 0 ? UpdateOrder::kExact : UpdateOrder::kSpeculative});
   ASSERT_TRUE(engine.ok()) << engine.status();
-  auto actual = Script(engine->get(), seed, micro_batches).Run();
+  auto actual = Script(engine->get(), seed, make).Run();
   ASSERT_TRUE(actual.ok()) << actual.status();
   EXPECT_EQ(*actual, *expected);
   EXPECT_LE((*engine)->statistics().device.slots_peak, device_slots);
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, EngineRandomTest, ::testing::Range(uint64_t{0}, uint64_t{60}));
+INSTANTIATE_TEST_SUITE_P(Seeds, EngineRandomTest, ::testing::Range(uint64_t{0}, uint64_t{90}));
 
 }  // namespace
 }  // namespace gantry

@@ -1,6 +1,5 @@
-// Steps: gradient readiness, the global decision, updates, and access to state between steps.
+// Steps: gradient readiness, the global decision, and updates.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -9,22 +8,10 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "gemini/engine_impl.h"
+#include "gemini/optimizer_step.h"
 #include "gemini/step_decision.h"
-#include "offload/optimizer.h"
 
 namespace gantry {
-namespace {
-
-std::vector<std::byte> ConvertElements(std::span<const std::byte> bytes, DType from, DType to) {
-  const auto count = static_cast<int64_t>(bytes.size()) / SizeOf(from);
-  std::vector<std::byte> result(static_cast<size_t>(count * SizeOf(to)));
-  for (int64_t i = 0; i < count; ++i) {
-    StoreElement(to, result.data(), i, LoadElement(from, bytes.data(), i));
-  }
-  return result;
-}
-
-}  // namespace
 
 absl::Status EngineImpl::BeginStep(const StepOptions& options) {
   if (step_.has_value()) return FailedPrecondition("BeginStep was called inside a step");
@@ -32,20 +19,7 @@ absl::Status EngineImpl::BeginStep(const StepOptions& options) {
     return InvalidArgument("a step has ", options.micro_batches, " micro-batches; at least 1");
   }
   if (options.optimizer.has_value()) {
-    const OptimizerStep& hyper = *options.optimizer;
-    GANTRY_RETURN_IF_ERROR(ValidateOptimizer({.kind = OptimizerKind::kAdamW,
-                                              .learning_rate = hyper.learning_rate,
-                                              .beta1 = hyper.beta1,
-                                              .beta2 = hyper.beta2,
-                                              .epsilon = hyper.epsilon,
-                                              .weight_decay = hyper.weight_decay,
-                                              .step = hyper.step}));
-    if (!(hyper.loss_scale > 0.0) || !std::isfinite(hyper.loss_scale) ||
-        !(hyper.max_gradient_norm >= 0.0) || !std::isfinite(hyper.max_gradient_norm)) {
-      return InvalidArgument("loss_scale ", hyper.loss_scale,
-                             " must be positive, max_gradient_norm ", hyper.max_gradient_norm,
-                             " not negative, and both finite");
-    }
+    GANTRY_RETURN_IF_ERROR(ValidateOptimizerStep(*options.optimizer, options_.optimizer));
   }
   if (dry_run()) {
     step_ = options;
@@ -255,142 +229,6 @@ absl::Status EngineImpl::OnUpdated(ChunkId chunk, int64_t start_clock) {
     }
   }
   RefreshLookAhead();
-  return absl::OkStatus();
-}
-
-absl::Status EngineImpl::CheckStateAccess(StateKind kind, TensorId tensor, int64_t first,
-                                          int64_t bytes) const {
-  if (dry_run()) return FailedPrecondition("state is accessible after Seal");
-  if (step_.has_value()) return FailedPrecondition("state is accessible between steps only");
-  if (!HasTensor(tensor)) return InvalidArgument("state of unknown ", tensor);
-  const TensorSpec& spec = specs_[static_cast<size_t>(tensor.value())];
-  const ChunkId chunk = chunks_of_tensor_[static_cast<size_t>(tensor.value())].first;
-  const bool own_master = spec.dtype == DType::kF32 && kind == StateKind::kMaster &&
-                          spec.trainability == Trainability::kTrainable;
-  if (kind == StateKind::kGradient || (!own_master && !layout_->HasBlock({kind, chunk}))) {
-    return InvalidArgument("'", spec.name, "' has no ", Name(kind), " between steps");
-  }
-  const int64_t size = kind == StateKind::kParameter ? SizeOf(spec.dtype) : 4;
-  if (bytes % size != 0 || first < 0 ||
-      first > layout_->placement(tensor).elements - bytes / size) {
-    return InvalidArgument("elements ", first, " to ", first + bytes / size, " of '", spec.name,
-                           "', which has ", layout_->placement(tensor).elements);
-  }
-  return absl::OkStatus();
-}
-
-// Calls visit(chunk, element in the chunk, element in the range, elements) for each chunk.
-template <typename Visit>
-absl::Status EngineImpl::ForEachChunkOf(TensorId tensor, int64_t first, int64_t count,
-                                        Visit visit) {
-  const int64_t begin = layout_->placement(tensor).offset + first;
-  const int64_t chunk_elements = layout_->chunk_elements();
-  const ChunkId tensor_first = chunks_of_tensor_[static_cast<size_t>(tensor.value())].first;
-  const int64_t group_first = tensor_first.value() - layout_->index_in_group(tensor_first);
-  for (int64_t done = 0; done < count;) {
-    const int64_t element = (begin + done) % chunk_elements;
-    const int64_t n = std::min(count - done, chunk_elements - element);
-    const ChunkId chunk(group_first + (begin + done) / chunk_elements);
-    GANTRY_RETURN_IF_ERROR(visit(chunk, element, done, n));
-    done += n;
-  }
-  return absl::OkStatus();
-}
-
-void EngineImpl::CopyOut(BlockIndex block, int64_t element, std::span<std::byte> bytes) const {
-  const int64_t slot = layout_->slot_bytes().count();
-  int64_t at = element * SizeOf(layout_->dtype_of(manager_->IdOf(block)));
-  while (!bytes.empty()) {
-    const auto n = std::min<size_t>(bytes.size(), static_cast<size_t>(slot - at % slot));
-    std::memcpy(
-        bytes.data(),
-        manager_->Part(block, manager_->storage_tier(), static_cast<int>(at / slot)) + at % slot,
-        n);
-    bytes = bytes.subspan(n);
-    at += static_cast<int64_t>(n);
-  }
-}
-
-void EngineImpl::CopyIn(BlockIndex block, int64_t element, std::span<const std::byte> bytes) {
-  const int64_t slot = layout_->slot_bytes().count();
-  int64_t at = element * SizeOf(layout_->dtype_of(manager_->IdOf(block)));
-  while (!bytes.empty()) {
-    const auto n = std::min<size_t>(bytes.size(), static_cast<size_t>(slot - at % slot));
-    std::memcpy(
-        manager_->Part(block, manager_->storage_tier(), static_cast<int>(at / slot)) + at % slot,
-        bytes.data(), n);
-    bytes = bytes.subspan(n);
-    at += static_cast<int64_t>(n);
-  }
-}
-
-absl::Status EngineImpl::ReadState(StateKind kind, TensorId tensor, int64_t first,
-                                   std::span<std::byte> bytes) {
-  const auto size = static_cast<int64_t>(bytes.size());
-  GANTRY_RETURN_IF_ERROR(CheckStateAccess(kind, tensor, first, size));
-  const DType dtype = specs_[static_cast<size_t>(tensor.value())].dtype;
-  if (kind == StateKind::kMaster && dtype == DType::kF32) kind = StateKind::kParameter;
-  const int64_t element_bytes = kind == StateKind::kParameter ? SizeOf(dtype) : 4;
-  MutexLock lock(mutex_);
-  GANTRY_RETURN_IF_ERROR(failure_);
-  const auto visit = [&](ChunkId chunk, int64_t element, int64_t done, int64_t n)
-                         GANTRY_NO_THREAD_SAFETY_ANALYSIS -> absl::Status {
-    const Need need{Index(kind, chunk), Need::Mode::kRead, chunk};
-    GANTRY_RETURN_IF_ERROR(Pin(manager_->storage_tier(), std::span(&need, 1), "read state"));
-    CopyOut(need.block, element,
-            bytes.subspan(static_cast<size_t>(done * element_bytes),
-                          static_cast<size_t>(n * element_bytes)));
-    Unpin(manager_->storage_tier(), std::span(&need, 1));
-    return absl::OkStatus();
-  };
-  return ForEachChunkOf(tensor, first, size / element_bytes, visit);
-}
-
-absl::Status EngineImpl::WriteState(StateKind kind, TensorId tensor, int64_t first,
-                                    std::span<const std::byte> bytes) {
-  const auto size = static_cast<int64_t>(bytes.size());
-  GANTRY_RETURN_IF_ERROR(CheckStateAccess(kind, tensor, first, size));
-  const DType dtype = specs_[static_cast<size_t>(tensor.value())].dtype;
-  if (kind == StateKind::kMaster && dtype == DType::kF32) kind = StateKind::kParameter;
-  const int64_t element_bytes = kind == StateKind::kParameter ? SizeOf(dtype) : 4;
-  MutexLock lock(mutex_);
-  GANTRY_RETURN_IF_ERROR(failure_);
-  const auto visit = [&](ChunkId chunk, int64_t element, int64_t done,
-                         int64_t n) GANTRY_NO_THREAD_SAFETY_ANALYSIS {
-    return WriteSlice(kind, chunk, element,
-                      bytes.subspan(static_cast<size_t>(done * element_bytes),
-                                    static_cast<size_t>(n * element_bytes)));
-  };
-  return ForEachChunkOf(tensor, first, size / element_bytes, visit);
-}
-
-// Writes one kind of state; a 16-bit parameter and its master are written together.
-absl::Status EngineImpl::WriteSlice(StateKind kind, ChunkId chunk, int64_t element,
-                                    std::span<const std::byte> bytes) {
-  const Tier tier = manager_->storage_tier();
-  std::vector<Need> needs{{Index(kind, chunk), Need::Mode::kWrite, chunk}};
-  const bool has_master = layout_->HasBlock({StateKind::kMaster, chunk});
-  if (has_master && (kind == StateKind::kMaster || kind == StateKind::kParameter)) {
-    const StateKind partner =
-        kind == StateKind::kMaster ? StateKind::kParameter : StateKind::kMaster;
-    needs.push_back({Index(partner, chunk), Need::Mode::kWrite, chunk});
-  }
-  GANTRY_RETURN_IF_ERROR(Pin(tier, needs, "write state"));
-  CopyIn(needs[0].block, element, bytes);
-  if (needs.size() == 2) {
-    const DType from = layout_->dtype_of(manager_->IdOf(needs[0].block));
-    const DType to = layout_->dtype_of(manager_->IdOf(needs[1].block));
-    const std::vector<std::byte> partner = ConvertElements(bytes, from, to);
-    CopyIn(needs[1].block, element, partner);
-  }
-  Unpin(tier, needs);
-  if (manager_->unified() || updates_->update_tier(chunk) != Tier::kDevice) {
-    return absl::OkStatus();
-  }
-  // The device is this chunk's home: the host copy becomes a spare one, which may be dropped.
-  for (Need& need : needs) need.mode = Need::Mode::kRead;
-  GANTRY_RETURN_IF_ERROR(Pin(Tier::kDevice, needs, "write state"));
-  Unpin(Tier::kDevice, needs);
   return absl::OkStatus();
 }
 

@@ -50,6 +50,8 @@ struct Scenario {
   OptimizerStep::NonFinite non_finite = OptimizerStep::NonFinite::kSkipStep;
   int threads = 2;
   IoPreference io = IoPreference::kAuto;
+  OptimizerKind optimizer = OptimizerKind::kAdamW;
+  StateFormat format = StateFormat::kF32;
   UpdateOrder order = UpdateOrder::kExact;
 };
 
@@ -58,7 +60,8 @@ std::ostream& operator<<(std::ostream& out, const Scenario& s) { return out << s
 constexpr int64_t kSteps = 4;
 
 OptimizerStep HyperOf(const Scenario& s, int64_t step) {
-  return {.learning_rate = 1e-2,
+  return {.kind = s.optimizer,
+          .learning_rate = 1e-2,
           .weight_decay = 0.1,
           .step = step,
           .max_gradient_norm = s.clip,
@@ -117,6 +120,8 @@ absl::StatusOr<std::unique_ptr<Machinery>> MakeEngine(const Scenario& s) {
                       .look_ahead = s.look_ahead,
                       .chunk_elements = s.chunk_elements,
                       .gradient_dtype = s.model.micro_batches > 1 ? DType::kF32 : DType::kBF16,
+                      .optimizer = s.optimizer,
+                      .state_format = s.format,
                       .update_order = s.order}));
   return m;
 }
@@ -126,7 +131,9 @@ absl::StatusOr<Outcome> Oracle(const Scenario& s) {
   GANTRY_ASSIGN_OR_RETURN(
       auto store,
       MemoryStore::Create({.gradient_dtype = s.model.micro_batches > 1 ? DType::kF32 : DType::kBF16,
-                           .team = team.get()}));
+                           .team = team.get(),
+                           .optimizer = s.optimizer,
+                           .state_format = s.format}));
   return Train(store.get(), s);
 }
 
@@ -292,6 +299,126 @@ std::vector<Scenario> Scenarios() {
     all.push_back(s);
   }
   return all;
+}
+
+// Each kind in each format it has, where everything is resident, where chunks are updated on the
+// host and in files, and where they are updated on the device and in files.
+std::vector<Scenario> Optimizers() {
+  using enum OptimizerKind;
+  std::vector<Scenario> all;
+  for (const OptimizerKind kind : {kAdamW, kAdam, kSgd, kLion}) {
+    for (const StateFormat format :
+         {StateFormat::kF32, StateFormat::kSplitMaster, StateFormat::kEightBit}) {
+      if (!CheckSupported(kind, format).ok()) continue;
+      const std::string name = StrCat(Name(kind), "_", Name(format));
+      all.push_back({.name = name + "_resident", .optimizer = kind, .format = format});
+      all.push_back({.name = name + "_host_files",
+                     .device_slots = 18,
+                     .host_slots = 22,
+                     .files = true,
+                     .optimizer = kind,
+                     .format = format});
+      all.push_back({.name = name + "_unified_files",
+                     .topology = DeviceTopology::kUnified,
+                     .device_slots = 20,
+                     .host_slots = 0,
+                     .files = true,
+                     .optimizer = kind,
+                     .format = format});
+      for (const double clip : {kNeverClips, kAlwaysClips}) {
+        all.push_back({.name = name + (clip == kNeverClips ? "_speculated" : "_taken_back"),
+                       .topology = DeviceTopology::kUnified,
+                       .device_slots = 20,
+                       .host_slots = 0,
+                       .files = true,
+                       .clip = clip,
+                       .optimizer = kind,
+                       .format = format,
+                       .order = UpdateOrder::kSpeculative});
+      }
+      if (format == StateFormat::kF32) continue;
+      all.push_back({.name = name + "_device_updates",
+                     .device_slots = 60,
+                     .host_slots = 24,
+                     .files = true,
+                     .policy = "static",
+                     .fractions = {.offload_parameters = 0.5,
+                                   .offload_optimizer = 0.5,
+                                   .spill_optimizer = 0.6},
+                     .optimizer = kind,
+                     .format = format});
+      all.push_back({.name = name + "_larger_chunks",
+                     .device_slots = 12,
+                     .host_slots = 10,
+                     .files = true,
+                     .chunk_elements = 3 * kSmallChunk,
+                     .model = {.micro_batches = 2},
+                     .optimizer = kind,
+                     .format = format});
+      all.push_back({.name = name + "_of_f32",
+                     .device_slots = 30,
+                     .host_slots = 26,
+                     .files = true,
+                     .model = {.dtype = DType::kF32},
+                     .optimizer = kind,
+                     .format = format});
+      all.push_back({.name = name + "_of_f16",
+                     .device_slots = 18,
+                     .host_slots = 24,
+                     .files = true,
+                     .model = {.dtype = DType::kF16},
+                     .clip = 0.0,
+                     .non_finite = OptimizerStep::NonFinite::kUpdateAnyway,
+                     .optimizer = kind,
+                     .format = format});
+    }
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Optimizers, EngineIsBitIdentical, ::testing::ValuesIn(Optimizers()),
+                         [](const auto& info) { return info.param.name; });
+
+// The files hold every slot of state once: a format that takes fewer slots takes fewer bytes.
+TEST(EngineStateFormatTest, FilesAndBudgetsShrinkWithTheStates) {
+  const auto report = [](OptimizerKind kind, StateFormat format) {
+    const Scenario s{.name = "sizes",
+                     .device_slots = 60,
+                     .host_slots = 60,
+                     .files = true,
+                     .optimizer = kind,
+                     .format = format};
+    auto m = MakeEngine(s);
+    EXPECT_TRUE(m.ok()) << m.status();
+    EXPECT_TRUE(Train((*m)->engine.get(), s).ok());
+    const ChunkLayout& layout = (*m)->engine->layout();
+    int64_t slots = 0;
+    for (int kind_index = 0; kind_index < kStateKindCount; ++kind_index) {
+      slots += layout.total_slots(static_cast<StateKind>(kind_index));
+    }
+    const EngineStatistics statistics = (*m)->engine->statistics();
+    EXPECT_EQ(statistics.file_bytes(), layout.slot_bytes() * slots);
+    EXPECT_EQ((*m)->engine->budget_report().model_state, layout.slot_bytes() * slots);
+    const int64_t chunks = layout.total_slots(StateKind::kGradient);
+    const int64_t blocks = kSmallChunk / 2048 * chunks;
+    EXPECT_EQ(statistics.state_outside_slots.count(),
+              format == StateFormat::kEightBit ? blocks * 8 : 0);
+    return std::pair(slots, (*m)->engine->budget_report().least_host.count() / (2 * kSmallChunk));
+  };
+  const auto [adam, adam_host] = report(OptimizerKind::kAdamW, StateFormat::kF32);
+  const auto [split, split_host] = report(OptimizerKind::kAdamW, StateFormat::kSplitMaster);
+  const auto [eight, eight_host] = report(OptimizerKind::kAdamW, StateFormat::kEightBit);
+  const auto [lion, lion_host] = report(OptimizerKind::kLion, StateFormat::kF32);
+  // In f32 a trainable chunk has 8 slots, and there is one frozen chunk of 1.
+  const int64_t chunks = (adam - 1) / 8;
+  EXPECT_EQ(adam, 8 * chunks + 1);
+  EXPECT_EQ(split, 7 * chunks + 1);
+  EXPECT_EQ(eight, 5 * chunks + 1);
+  EXPECT_EQ(lion, 6 * chunks + 1);
+  EXPECT_EQ(adam_host, 8 + 2);
+  EXPECT_EQ(split_host, 7 + 2);
+  EXPECT_EQ(eight_host, 5 + 2);
+  EXPECT_EQ(lion_host, 6 + 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Scenarios, EngineIsBitIdentical, ::testing::ValuesIn(Scenarios()),

@@ -245,9 +245,9 @@ class StepCompiler {
            {StateKind::kMaster, StateKind::kMomentum, StateKind::kVariance}) {
         if (layout_.HasBlock({kind, chunk})) AddBlock(kind, chunk, BlockAccess::kWrite, first);
       }
-      const bool own_master = !layout_.HasBlock({StateKind::kMaster, chunk});
-      AddBlock(StateKind::kParameter, chunk,
-               own_master ? BlockAccess::kWrite : BlockAccess::kCreate, first);
+      const bool reads = layout_.UpdateReadsParameter(chunk);
+      AddBlock(StateKind::kParameter, chunk, reads ? BlockAccess::kWrite : BlockAccess::kCreate,
+               first);
       trace.moments.push_back({.phase = Phase::kOptimizer,
                                .name = name,
                                .first_use = first,

@@ -35,7 +35,7 @@ class MemoryTracerTest : public ::testing::Test {
  protected:
   // Group bf16: "a" in chunk 0, "b" in chunks 0 and 1, "c" in chunk 1; group f32: "d", chunk 2;
   // group frozen: "e", chunk 3.
-  MemoryTracerTest() {
+  explicit MemoryTracerTest(StateFormat format = StateFormat::kF32) {
     const std::vector<TensorSpec> specs = {
         {.name = "a", .shape = {kChunk / 2}, .dtype = DType::kBF16},
         {.name = "b", .shape = {kChunk}, .dtype = DType::kBF16},
@@ -45,8 +45,9 @@ class MemoryTracerTest : public ::testing::Test {
          .shape = {100},
          .dtype = DType::kBF16,
          .trainability = Trainability::kFrozen}};
-    auto layout =
-        ChunkLayout::Create(specs, {}, {.chunk_elements = kChunk, .gradient_dtype = DType::kBF16});
+    auto layout = ChunkLayout::Create(
+        specs, {},
+        {.chunk_elements = kChunk, .gradient_dtype = DType::kBF16, .state_format = format});
     GANTRY_CHECK(layout.ok()) << layout.status().ToString();
     layout_ = std::make_unique<ChunkLayout>(*std::move(layout));
     GANTRY_CHECK_EQ(layout_->chunk_count(), 4);
@@ -141,6 +142,39 @@ TEST_F(MemoryTracerTest, UpdatesFollowInTheOrderOfTheNextForwardPass) {
                                                {Kind::kMomentum, 1, kWrite},
                                                {Kind::kVariance, 1, kWrite},
                                                {Kind::kParameter, 1, kCreate}}));
+}
+
+class SplitMasterTracerTest : public MemoryTracerTest {
+ protected:
+  SplitMasterTracerTest() : MemoryTracerTest(StateFormat::kSplitMaster) {}
+};
+
+// A parameter that is a part of its master is not made anew.
+TEST_F(SplitMasterTracerTest, UpdatesReadTheParameter) {
+  Begin();
+  Lease({{a_, ParameterAccess::kRead}}, "only", Phase::kForward);
+  const CompiledStep step = Compile();
+  EXPECT_EQ(UsesOf(step, 1), (std::vector<Use>{{Kind::kGradient, 0, kConsume},
+                                               {Kind::kMaster, 0, kWrite},
+                                               {Kind::kMomentum, 0, kWrite},
+                                               {Kind::kVariance, 0, kWrite},
+                                               {Kind::kParameter, 0, kWrite}}));
+  EXPECT_EQ(step.trace.block_slots[2 * 4], 1);  // the master of chunk 0
+}
+
+class EightBitTracerTest : public MemoryTracerTest {
+ protected:
+  EightBitTracerTest() : MemoryTracerTest(StateFormat::kEightBit) {}
+};
+
+TEST_F(EightBitTracerTest, UpdatesUseOneBlockOfMoments) {
+  Begin();
+  Lease({{a_, ParameterAccess::kRead}}, "only", Phase::kForward);
+  const CompiledStep step = Compile();
+  EXPECT_EQ(UsesOf(step, 1), (std::vector<Use>{{Kind::kGradient, 0, kConsume},
+                                               {Kind::kMaster, 0, kWrite},
+                                               {Kind::kMomentum, 0, kWrite},
+                                               {Kind::kParameter, 0, kCreate}}));
 }
 
 TEST_F(MemoryTracerTest, EvaluationsHaveNoUpdates) {

@@ -31,6 +31,7 @@
 #include "base/ids.h"
 #include "chunk/block.h"
 #include "chunk/chunk_layout.h"
+#include "chunk/optimizer_states.h"
 #include "device/activation_arena.h"
 #include "placement_policy/trace.h"
 
@@ -135,10 +136,12 @@ class LeaseAccess {
   static void Disarm(Lease& lease) { lease.store_ = nullptr; }
 };
 
-// AdamW hyperparameters of one step; per-tensor factors come from registration.
+// The optimizer's hyperparameters of one step; per-tensor factors come from registration. What each
+// kind makes of them: offload/optimizer.h.
 struct OptimizerStep {
+  OptimizerKind kind = OptimizerKind::kAdamW;  // the store's
   double learning_rate;
-  double beta1 = 0.9;
+  double beta1 = 0.9;  // sgd: the momentum
   double beta2 = 0.999;
   double epsilon = 1e-8;
   double weight_decay = 0.0;
@@ -192,6 +195,7 @@ class ParameterStore {
   virtual const ChunkLayout& layout() const = 0;
   virtual ActivationArena& arena() = 0;
 
+  // Errors: kInvalidArgument for another kind of optimizer than the store's, or a bad value.
   virtual absl::Status BeginStep(const StepOptions& options) = 0;
   virtual absl::Status BeginMicroBatch() = 0;
   // Blocks until the tensors are where compute can use them. `name` names the operator in traces
@@ -207,9 +211,15 @@ class ParameterStore {
   virtual absl::StatusOr<StepResult> EndStep() = 0;
 
   // Copies elements [first, first + n) of one kind of state of a tensor, n = bytes / element size;
-  // waits for pending updates. Between steps only. Writing kMaster also writes the rounded
-  // parameter; writing kParameter of a trainable tensor also sets its master.
-  // Momentum and variance start at zero.
+  // waits for pending updates. Between steps only. All but kParameter are f32, in any format.
+  // Writing kMaster also writes the rounded parameter; writing kParameter of a trainable tensor
+  // also sets its master. Momentum and variance start at zero; no variance is negative.
+  //
+  // Eight-bit moments are rounded to codes in blocks of 2048 elements of a group. What is written
+  // to them is kept as it is, and read so, until each of the block's elements has been written, or
+  // the block is updated: then the block is rounded. So the order of writes makes no difference,
+  // and what was read comes back as the same bits when all of it is written. Split masters keep no
+  // payload of a NaN.
   virtual absl::Status ReadState(StateKind kind, TensorId tensor, int64_t first,
                                  std::span<std::byte> bytes) = 0;
   virtual absl::Status WriteState(StateKind kind, TensorId tensor, int64_t first,

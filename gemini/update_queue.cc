@@ -5,6 +5,8 @@
 
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "gemini/optimizer_step.h"
+#include "offload/eight_bit_states.h"
 #include "offload/gradient_norm.h"
 #include "offload/optimizer.h"
 
@@ -23,7 +25,8 @@ UpdateQueue::UpdateQueue(Options options)
       tensors_(std::move(options.tensors)),
       update_tiers_(std::move(options.update_tiers)),
       update_order_(options.order),
-      on_updated_(std::move(options.on_updated)) {
+      on_updated_(std::move(options.on_updated)),
+      eight_bit_(manager_.layout()) {
   const ChunkLayout& layout = manager_.layout();
   chunks_.resize(static_cast<size_t>(layout.chunk_count()));
   int64_t segments = 0;
@@ -122,8 +125,8 @@ std::vector<BlockIndex> UpdateQueue::WrittenBlocks(ChunkId chunk) const {
   for (const StateKind kind : {StateKind::kMaster, StateKind::kMomentum, StateKind::kVariance}) {
     if (manager_.layout().HasBlock({kind, chunk})) blocks.push_back(Index(kind, chunk));
   }
-  // An f32 parameter is its own master: it is read, so it must be there with its content.
-  if (!manager_.layout().HasBlock({StateKind::kMaster, chunk})) {
+  // Where the parameter is the master or a part of it, it must be there with its content.
+  if (manager_.layout().UpdateReadsParameter(chunk)) {
     blocks.push_back(Index(StateKind::kParameter, chunk));
   }
   return blocks;
@@ -133,7 +136,7 @@ std::vector<BlockIndex> UpdateQueue::WrittenBlocks(ChunkId chunk) const {
 std::vector<BlockIndex> UpdateQueue::UpdatedBlocks(ChunkId chunk) const {
   std::vector<BlockIndex> blocks = WrittenBlocks(chunk);
   blocks.push_back(Index(StateKind::kGradient, chunk));
-  if (manager_.layout().HasBlock({StateKind::kMaster, chunk})) {
+  if (!manager_.layout().UpdateReadsParameter(chunk)) {
     blocks.push_back(Index(StateKind::kParameter, chunk));
   }
   return blocks;
@@ -174,9 +177,9 @@ void UpdateQueue::AddWants(ChunkId chunk, std::vector<Want>& wants) const {
   };
   want(Index(StateKind::kGradient, chunk));
   for (const BlockIndex block : WrittenBlocks(chunk)) want(block);
-  // The 16-bit parameter is overwritten whole: it needs room, not content. Its room is taken
-  // last, since until the update it holds undefined bytes.
-  if (arrived && manager_.layout().HasBlock({StateKind::kMaster, chunk})) {
+  // A parameter beside its master is overwritten whole: it needs room, not content. Its room is
+  // taken last, since until the update it holds undefined bytes.
+  if (arrived && !manager_.layout().UpdateReadsParameter(chunk)) {
     wants.push_back({.block = Index(StateKind::kParameter, chunk),
                      .tier = tier,
                      .source = Want::Source::kNothing});
@@ -261,6 +264,10 @@ absl::StatusOr<UpdateQueue::Job> UpdateQueue::BeginUpdate(ChunkId chunk) {
     GANTRY_RETURN_IF_ERROR(aside ? mover_.BeginTentativeWrite(block, tier)
                                  : mover_.BeginWrite(block, tier));
   }
+  if (manager_.layout().HasEightBitMoments(chunk)) {
+    if (tentative) eight_bit_.SetScalesAside(chunk);
+    eight_bit_.Settle(chunk, Codes(chunk));
+  }
   ++running_;
   if (tentative) {
     ++tentative_running_;
@@ -305,52 +312,93 @@ void UpdateQueue::RunNorm(ChunkId chunk) {
 }
 
 void UpdateQueue::RunUpdate(const Job& job) {
+  if (manager_.layout().HasEightBitMoments(job.chunk)) {
+    UpdateEightBitChunk(job);
+    return;
+  }
   for (const TensorSlice& slice : manager_.layout().SlicesIn(job.chunk)) UpdateSlice(job, slice);
+}
+
+std::byte* UpdateQueue::Address(BlockId block, int64_t element) const {
+  const int64_t bytes = element * manager_.layout().element_bytes(block);
+  const int64_t slot = manager_.layout().slot_bytes().count();
+  const auto part = static_cast<int>(bytes / slot);
+  return manager_.Part(manager_.IndexOf(block), update_tier(block.chunk), part) + bytes % slot;
+}
+
+uint8_t* UpdateQueue::Codes(ChunkId chunk) const {
+  return reinterpret_cast<uint8_t*>(Address({StateKind::kMomentum, chunk}, 0));
+}
+
+// Half a chunk at a time, as 4-byte blocks lie in two slots; blocks of codes do not cross its
+// middle.
+void UpdateQueue::UpdateEightBitChunk(const Job& job) {
+  const int64_t half = manager_.layout().chunk_elements() / 2;
+  for (const int64_t first : {int64_t{0}, half}) {
+    std::vector<EightBitSlice> slices;
+    for (const TensorSlice& slice : manager_.layout().SlicesIn(job.chunk)) {
+      const int64_t begin = std::max(slice.chunk_begin, first);
+      const int64_t end = std::min(slice.chunk_begin + slice.elements, first + half);
+      if (begin >= end) continue;
+      const RegistrationOptions& factors = tensors_[static_cast<size_t>(slice.tensor.value())];
+      slices.push_back({.begin = begin - first,
+                        .count = end - begin,
+                        .hyper = HyperOf(job.step->hyper, factors)});
+    }
+    if (slices.empty()) continue;
+    const OptimizerSlice arrays = SliceAt(job.chunk, first, half);
+    const EightBitRange range{
+        .count = half,
+        .codes = Codes(job.chunk) + first * kCodeBytesPerElement,
+        .scales = eight_bit_.scales(job.chunk) + first / kQuantizationBlockElements,
+        .master = arrays.master,
+        .gradient = arrays.gradient,
+        .parameter = arrays.parameter};
+    UpdateEightBit(range, slices, job.gradient_factor, team_);
+  }
 }
 
 // A 4-byte block lies in two slots that need not be neighbours, so a slice is cut at the middle of
 // its chunk.
 void UpdateQueue::UpdateSlice(const Job& job, const TensorSlice& slice) {
-  const ChunkLayout& layout = manager_.layout();
-  const Tier tier = update_tier(job.chunk);
-  const int64_t half = layout.chunk_elements() / 2;
-  const RegistrationOptions& factors = tensors_[static_cast<size_t>(slice.tensor.value())];
-  const OptimizerStep& step = job.step->hyper;
-  const OptimizerHyper hyper{.kind = OptimizerKind::kAdamW,
-                             .learning_rate = step.learning_rate * factors.learning_rate_factor,
-                             .beta1 = step.beta1,
-                             .beta2 = step.beta2,
-                             .epsilon = step.epsilon,
-                             .weight_decay = step.weight_decay * factors.weight_decay_factor,
-                             .step = step.step};
-  const bool own_master = !layout.HasBlock({StateKind::kMaster, job.chunk});
-  const auto address = [&](StateKind kind, int64_t element) {
-    const BlockId id{kind, job.chunk};
-    const int64_t bytes = element * SizeOf(layout.dtype_of(id));
-    const int64_t slot = layout.slot_bytes().count();
-    return manager_.Part(manager_.IndexOf(id), tier, static_cast<int>(bytes / slot)) + bytes % slot;
-  };
+  const int64_t half = manager_.layout().chunk_elements() / 2;
+  const OptimizerHyper hyper =
+      HyperOf(job.step->hyper, tensors_[static_cast<size_t>(slice.tensor.value())]);
   int64_t begin = slice.chunk_begin;
   const int64_t end = slice.chunk_begin + slice.elements;
   while (begin < end) {
     const int64_t stop = begin < half ? std::min(end, half) : end;
-    const auto floats = [&](StateKind kind) {
-      return reinterpret_cast<float*>(address(kind, begin));
-    };
-    OptimizerSlice work{.count = stop - begin,
-                        .master = floats(own_master ? StateKind::kParameter : StateKind::kMaster),
-                        .momentum = floats(StateKind::kMomentum),
-                        .variance = floats(StateKind::kVariance),
-                        .gradient = {address(StateKind::kGradient, begin),
-                                     layout.dtype_of({StateKind::kGradient, job.chunk})},
-                        .parameter = std::nullopt};
-    if (!own_master) {
-      work.parameter = Elements{address(StateKind::kParameter, begin),
-                                layout.dtype_of({StateKind::kParameter, job.chunk})};
-    }
-    gantry::UpdateSlice(work, hyper, job.gradient_factor, team_);
+    gantry::UpdateSlice(SliceAt(job.chunk, begin, stop - begin), hyper, job.gradient_factor, team_);
     begin = stop;
   }
+}
+
+// The chunk's elements [begin, begin + count), which lie on one side of its middle. Moments in
+// eight bits are none of the arrays.
+OptimizerSlice UpdateQueue::SliceAt(ChunkId chunk, int64_t begin, int64_t count) const {
+  const ChunkLayout& layout = manager_.layout();
+  const auto floats = [&](StateKind kind) -> float* {
+    const BlockId block{kind, chunk};
+    if (!layout.HasBlock(block) || layout.element_bytes(block) != sizeof(float)) return nullptr;
+    return reinterpret_cast<float*>(Address(block, begin));
+  };
+  OptimizerSlice slice{.count = count,
+                       .momentum = floats(StateKind::kMomentum),
+                       .variance = floats(StateKind::kVariance),
+                       .gradient = {Address({StateKind::kGradient, chunk}, begin),
+                                    layout.dtype_of({StateKind::kGradient, chunk})},
+                       .parameter = std::nullopt};
+  if (!layout.HasBlock({StateKind::kMaster, chunk})) {
+    slice.master = floats(StateKind::kParameter);
+    return slice;
+  }
+  slice.parameter = Elements{Address({StateKind::kParameter, chunk}, begin),
+                             layout.dtype_of({StateKind::kParameter, chunk})};
+  slice.master = floats(StateKind::kMaster);
+  if (layout.SplitsMaster(chunk)) {
+    slice.low_half = reinterpret_cast<uint16_t*>(Address({StateKind::kMaster, chunk}, begin));
+  }
+  return slice;
 }
 
 absl::Status UpdateQueue::FinishJob(const Job& job) {

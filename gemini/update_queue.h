@@ -35,8 +35,10 @@
 #include "base/parallel_for.h"
 #include "chunk/chunk_manager.h"
 #include "gemini/block_mover.h"
+#include "gemini/eight_bit_moments.h"
 #include "gemini/parameter_store.h"
 #include "gemini/step_decision.h"
+#include "offload/optimizer.h"
 
 namespace gantry {
 
@@ -105,6 +107,9 @@ class UpdateQueue {
   bool NormsComplete() const { return current_->chunks_normed == trainable_chunks_; }
   // Drops all gradients of the step (it was skipped). REQUIRES: decided.
   absl::Status SkipStep();
+  // Scales, and access between steps, of moments in eight bits.
+  EightBitMoments& eight_bit() { return eight_bit_; }
+  const EightBitMoments& eight_bit() const { return eight_bit_; }
   // Ends speculation as far as nothing is under way: keeps or takes back tentative updates.
   // REQUIRES: decided.
   absl::Status SettleTentative();
@@ -157,6 +162,10 @@ class UpdateQueue {
   void RunNorm(ChunkId chunk);
   void RunUpdate(const Job& job);
   void UpdateSlice(const Job& job, const TensorSlice& slice);
+  std::byte* Address(BlockId block, int64_t element) const;
+  uint8_t* Codes(ChunkId chunk) const;  // of eight-bit moments
+  void UpdateEightBitChunk(const Job& job);
+  OptimizerSlice SliceAt(ChunkId chunk, int64_t begin, int64_t count) const;
 
   ChunkManager& manager_;
   BlockMover& mover_;
@@ -165,6 +174,7 @@ class UpdateQueue {
   std::vector<Tier> update_tiers_;
   UpdateOrder update_order_;
   std::function<absl::Status(ChunkId, int64_t)> on_updated_;
+  EightBitMoments eight_bit_;
 
   std::vector<ChunkGradient> chunks_;
   std::vector<double> partials_;

@@ -14,6 +14,7 @@ bool UpdateQueue::MayUpdate(ChunkId chunk) const {
   const StepContext& step = *at(chunk).step;
   if (step.decided) return !step.decision.skip;
   if (update_order_ != UpdateOrder::kSpeculative || !FiniteNorm(chunk)) return false;
+  if (eight_bit_.HasWritten(chunk)) return false;  // the file's version lacks it
   for (const BlockIndex block : WrittenBlocks(chunk)) {
     if (!manager_.CanSetAside(block)) return false;
   }
@@ -49,6 +50,7 @@ absl::Status UpdateQueue::SettleChunk(ChunkId chunk) {
   const BlockIndex gradient_block = Index(StateKind::kGradient, chunk);
   if (!decision.skip && decision.gradient_factor == AssumedFactor(gradient.step->hyper)) {
     for (const BlockIndex block : WrittenBlocks(chunk)) mover_.KeepVersion(block);
+    eight_bit_.KeepScales(chunk);
     const int64_t start_clock = gradient.step->start_clock;
     GANTRY_RETURN_IF_ERROR(mover_.Forget(gradient_block));
     EndGradient(chunk);
@@ -58,6 +60,7 @@ absl::Status UpdateQueue::SettleChunk(ChunkId chunk) {
   for (const BlockIndex block : WrittenBlocks(chunk)) {
     GANTRY_RETURN_IF_ERROR(mover_.TakeBack(block));
   }
+  eight_bit_.TakeScalesBack(chunk);
   if (!decision.skip) {
     gradient.phase = GradientPhase::kNormed;
     to_update_.emplace(gradient.order, chunk.value());
@@ -76,7 +79,7 @@ absl::Status UpdateQueue::SettleChunk(ChunkId chunk) {
 // The master and the 16-bit parameter that was rounded from another one; nothing where the
 // parameter itself was set aside.
 std::vector<BlockIndex> UpdateQueue::RestoredBlocks(ChunkId chunk) const {
-  if (!manager_.layout().HasBlock({StateKind::kMaster, chunk})) return {};
+  if (manager_.layout().UpdateReadsParameter(chunk)) return {};
   return {Index(StateKind::kMaster, chunk), Index(StateKind::kParameter, chunk)};
 }
 

@@ -313,7 +313,8 @@ std::vector<StripeReport> BlockStore::Describe() const {
         .preallocated = stripe.file->preallocated(),
         .backend = std::string(first.name()),
         .ring_flags = std::string(first.setup().flags),
-        .fixed_memory = first.setup().fixed_memory,
+        .fixed_memory = std::ranges::all_of(
+            stripe.rings, [](const auto& ring) { return ring->setup().fixed_memory; }),
         .io = {},
         .file_bytes = stripe.file->extent_bytes() * stripe.file->extents(),
     };

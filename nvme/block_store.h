@@ -80,7 +80,7 @@ struct StripeReport {
   bool preallocated;
   std::string backend;     // "io_uring" or "threads"
   std::string ring_flags;  // "none" where there is no ring
-  bool fixed_memory;
+  bool fixed_memory;       // in all its rings
   IoCounters io;
   Bytes file_bytes;
 };

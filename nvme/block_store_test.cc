@@ -148,6 +148,21 @@ TEST_F(BlockStoreTest, NothingIsVerifiedWhereThatIsOff) {
   EXPECT_EQ(store_->counters().pieces_verified, 0);
 }
 
+TEST_F(BlockStoreTest, RegisteredMemoryIsUsed) {
+  AlignedBlock memory(2 * kPieceBytes);
+  memory.Fill(1);
+  const std::span<std::byte> region = memory.span();
+  Make({.shares = {1, 1}, .fixed_memory = {&region, 1}});
+  const StripeReport before = store_->Describe()[1];
+  if (!before.fixed_memory) GTEST_SKIP() << before.backend << " has no registered memory here";
+  const ExtentId extent = Allocate();
+  store_->Write({.extent = extent, .buffer = memory.span(), .tag = 1});
+  ASSERT_TRUE(sink_.Take(1).ok());
+  EXPECT_EQ(store_->Describe()[1].io.fixed_pieces, 1);
+  ExpectContent(extent, 1);  // into other memory
+  EXPECT_EQ(store_->Describe()[1].io.fixed_pieces, 1);
+}
+
 TEST_F(BlockStoreTest, EveryExtentIsHandedOutOnceAndFullIsAnError) {
   Make({.extents = 3});
   for (int64_t i = 0; i < 3; ++i) EXPECT_EQ(Allocate(), ExtentId(i));

@@ -53,7 +53,11 @@ absl::StatusOr<std::unique_ptr<IoBackend>> CreateThreads(const IoBackendOptions&
 }
 
 absl::StatusOr<std::unique_ptr<IoBackend>> CreateRing(const IoBackendOptions& options) {
-  return IoRing::Create({.sink = options.sink, .queue_depth = options.queue_depth});
+  return IoRing::Create({.sink = options.sink,
+                         .queue_depth = options.queue_depth,
+                         .fixed_files = options.fixed_files,
+                         .fixed_memory = options.fixed_memory,
+                         .logger = options.logger});
 }
 
 // A backend that has proved itself: a second one of the same kind, with a sink of its own, has

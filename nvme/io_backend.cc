@@ -27,6 +27,7 @@ IoCounters& IoCounters::operator+=(const IoCounters& other) {
   pieces += other.pieces;
   resubmits += other.resubmits;
   retries += other.retries;
+  fixed_pieces += other.fixed_pieces;
   system_calls += other.system_calls;
   return *this;
 }

@@ -80,6 +80,7 @@ struct IoCounters {
   int64_t pieces = 0;         // parts of at most kPieceBytes that were started
   int64_t resubmits = 0;      // short transfers taken up again at their remainder
   int64_t retries = 0;        // EAGAIN, EINTR or no progress
+  int64_t fixed_pieces = 0;   // transfers from or to registered memory
   int64_t system_calls = 0;   // that moved or awaited pieces: io_uring_enter, or pread and the like
 
   IoCounters& operator+=(const IoCounters& other);

@@ -402,7 +402,7 @@ TEST_P(IoBackendTest, RandomPrioritiesCancellationsAndPromotions) {
   constexpr uint64_t kSeed = 33011;
   SCOPED_TRACE(StrCat("seed ", kSeed));
   const Random random({.seed = kSeed, .stream = 0});
-  constexpr uint64_t kRequests = 120;
+  constexpr uint64_t kRequests = 60;
   WaitingSink sink(RunNext());
   const FileDescriptor file = NewFile();
   std::unique_ptr<IoBackend> backend = Create(&sink);

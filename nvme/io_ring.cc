@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <deque>
@@ -21,8 +22,10 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "nvme/describe.h"
+#include "nvme/fixed_memory.h"
 #include "nvme/request_progress.h"
 #include "nvme/request_queue.h"
+#include "nvme/ring_setup.h"
 #include "nvme/signal_block.h"
 
 namespace gantry {
@@ -31,21 +34,6 @@ namespace {
 constexpr int kQueueDepthMax = 4096;
 // user_data of the eventfd read. The all-ones value is liburing's own (its internal time-outs).
 constexpr uint64_t kWakeData = UINT64_MAX - 1;
-
-struct SetupFlags {
-  unsigned flags;
-  const char* name;
-};
-// Best first. A kernel that lacks a flag answers EINVAL, so the sets are found by trying.
-constexpr SetupFlags kSetups[] = {
-    {IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_SUBMIT_ALL,
-     "SINGLE_ISSUER|DEFER_TASKRUN|SUBMIT_ALL"},  // 6.1
-    {IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_COOP_TASKRUN | IORING_SETUP_SUBMIT_ALL,
-     "SINGLE_ISSUER|COOP_TASKRUN|SUBMIT_ALL"},                                         // 6.0
-    {IORING_SETUP_COOP_TASKRUN | IORING_SETUP_SUBMIT_ALL, "COOP_TASKRUN|SUBMIT_ALL"},  // 5.19
-    {IORING_SETUP_SUBMIT_ALL, "SUBMIT_ALL"},                                           // 5.18
-    {0, "none"},
-};
 
 // A place in the ring.
 struct Slot {
@@ -60,7 +48,12 @@ struct Slot {
 class IoRing::Loop {
  public:
   explicit Loop(const Options& options)
-      : options_(options), slots_(static_cast<size_t>(options.queue_depth)) {
+      : sink_(options.sink),
+        queue_depth_(options.queue_depth),
+        logger_(options.logger),
+        fixed_files_(options.fixed_files.begin(), options.fixed_files.end()),
+        fixed_memory_(options.fixed_memory),
+        slots_(static_cast<size_t>(options.queue_depth)) {
     for (int i = options.queue_depth - 1; i >= 0; --i) free_.push_back(i);
   }
   ~Loop() { Stop(); }
@@ -81,13 +74,13 @@ class IoRing::Loop {
     absl::Status status;
   };
 
-  absl::Status SetUpRing();
   void Main();
   void Run();
   void Exchange() GANTRY_EXCLUDES(mutex_);
   void Deliver();
   void StartPieces();
   void Issue(int index);
+  void UseFixedFile(io_uring_sqe& entry, int fd) const;
   void ArmWake();
   void Flush();
   void Enter(int completions_min);
@@ -99,7 +92,11 @@ class IoRing::Loop {
   io_uring_sqe* NextEntry();
   void Wake();
 
-  const Options options_;
+  IoSink* const sink_;
+  const int queue_depth_;
+  Logger* const logger_;  // while the ring is set up
+  const std::vector<int> fixed_files_;
+  const FixedMemory fixed_memory_;
   // thread: blocks in io_uring_enter, so it cannot be one of the compute team.
   std::thread thread_;
   FileDescriptor wake_fd_;
@@ -192,28 +189,21 @@ void IoRing::Loop::Wake() {
   GANTRY_CHECK(written == sizeof(one)) << "eventfd write: " << DescribeErrno(errno);
 }
 
-absl::Status IoRing::Loop::SetUpRing() {
-  const auto entries = static_cast<unsigned>(options_.queue_depth) + 1;  // one for the eventfd
-  int result = -EINVAL;
-  for (const SetupFlags& setup : kSetups) {
-    setup_.flags = setup.name;
-    result = io_uring_queue_init(entries, &ring_, setup.flags);
-    if (result != -EINVAL) break;
-  }
-  if (result == 0) return absl::OkStatus();
-  return Unavailable("io_uring_setup with ", entries, " entries: ", DescribeErrno(-result));
-}
-
 // The ring is made here because SINGLE_ISSUER binds it to the task that makes it.
 void IoRing::Loop::Main() {
   pthread_setname_np(pthread_self(), "gantry-io");
-  const absl::Status status = SetUpRing();
+  const absl::StatusOr<IoSetup> setup = SetUpRing({.entries = queue_depth_ + 1,  // for the eventfd
+                                                   .files = fixed_files_,
+                                                   .memory = &fixed_memory_,
+                                                   .logger = logger_},
+                                                  ring_);
+  if (setup.ok()) setup_ = *setup;
   {
     MutexLock lock(mutex_);
-    start_status_ = status;
+    start_status_ = setup.status();
     started_.NotifyOne();
   }
-  if (!status.ok()) return;
+  if (!setup.ok()) return;
   Run();
   io_uring_queue_exit(&ring_);
 }
@@ -264,7 +254,7 @@ void IoRing::Loop::Exchange() {
 
 void IoRing::Loop::Deliver() {
   for (RequestQueue::Completion& completion : completions_) {
-    options_.sink->OnIoComplete(completion.tag, std::move(completion.status));
+    sink_->OnIoComplete(completion.tag, std::move(completion.status));
   }
   completions_.clear();
 }
@@ -293,7 +283,7 @@ void IoRing::Loop::StartPieces() {
 // in the ring.
 io_uring_sqe* IoRing::Loop::NextEntry() {
   io_uring_sqe* entry = io_uring_get_sqe(&ring_);
-  GANTRY_CHECK(entry != nullptr) << "submission queue of depth " << options_.queue_depth;
+  GANTRY_CHECK(entry != nullptr) << "submission queue of depth " << queue_depth_;
   return entry;
 }
 
@@ -302,18 +292,39 @@ void IoRing::Loop::Issue(int index) {
   io_uring_sqe* entry = NextEntry();
   const auto size = static_cast<unsigned>(next.buffer.size());
   const auto offset = static_cast<uint64_t>(next.offset);
+  const std::optional<int> slice =
+      setup_.fixed_memory ? fixed_memory_.Find(next.buffer) : std::nullopt;
   switch (next.kind) {
     case IoRequest::Kind::kRead:
-      io_uring_prep_read(entry, next.fd, next.buffer.data(), size, offset);
+      if (slice.has_value()) {
+        io_uring_prep_read_fixed(entry, next.fd, next.buffer.data(), size, offset, *slice);
+      } else {
+        io_uring_prep_read(entry, next.fd, next.buffer.data(), size, offset);
+      }
       break;
     case IoRequest::Kind::kWrite:
-      io_uring_prep_write(entry, next.fd, next.buffer.data(), size, offset);
+      if (slice.has_value()) {
+        io_uring_prep_write_fixed(entry, next.fd, next.buffer.data(), size, offset, *slice);
+      } else {
+        io_uring_prep_write(entry, next.fd, next.buffer.data(), size, offset);
+      }
       break;
     case IoRequest::Kind::kSync:
       io_uring_prep_fsync(entry, next.fd, IORING_FSYNC_DATASYNC);
       break;
   }
+  if (slice.has_value()) ++counters_.fixed_pieces;
+  UseFixedFile(*entry, next.fd);
   io_uring_sqe_set_data64(entry, static_cast<uint64_t>(index));
+}
+
+// Names the file by its registered number, where it has one.
+void IoRing::Loop::UseFixedFile(io_uring_sqe& entry, int fd) const {
+  if (!setup_.fixed_files) return;
+  const auto found = std::ranges::find(fixed_files_, fd);
+  if (found == fixed_files_.end()) return;
+  entry.fd = static_cast<int>(found - fixed_files_.begin());
+  entry.flags |= IOSQE_FIXED_FILE;
 }
 
 void IoRing::Loop::ArmWake() {
@@ -428,6 +439,8 @@ absl::StatusOr<std::unique_ptr<IoRing>> IoRing::Create(const Options& options) {
     return InvalidArgument("I/O queue depth must be 1 to ", kQueueDepthMax, ", not ",
                            options.queue_depth);
   }
+  GANTRY_CHECK(options.logger != nullptr ||
+               (options.fixed_files.empty() && options.fixed_memory.empty()));
   auto loop = std::make_unique<Loop>(options);
   GANTRY_RETURN_IF_ERROR(loop->Start());
   return std::unique_ptr<IoRing>(new IoRing(std::move(loop)));

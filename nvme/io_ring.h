@@ -4,16 +4,26 @@
 // completions. The ring stays full across the borders of requests. Whatever the thread computes
 // (checksums), it computes after the drive got its next pieces.
 //
+// Files and memory may be registered with the kernel, which then need not look them up for every
+// piece: a piece whose buffer lies in one registered region (regions above 1 GiB count as several)
+// uses it, any other goes the plain way. Registered memory is pinned as it is mapped at Create.
+// Where a page is moved away later (mremap), the kernel still means the old one: never pass such
+// addresses. Where registration is refused (RLIMIT_MEMLOCK, memory of files) everything goes the
+// plain way, after one line in the log.
+//
 // Thread-safe. The sink is called from the ring's thread only.
 #ifndef GANTRY_NVME_IO_RING_H_
 #define GANTRY_NVME_IO_RING_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/log.h"
 #include "nvme/io_backend.h"
 
 namespace gantry {
@@ -21,8 +31,11 @@ namespace gantry {
 class IoRing final : public IoBackend {
  public:
   struct Options {
-    IoSink* sink;     // outlives the backend
-    int queue_depth;  // 1..4096: pieces in flight
+    IoSink* sink;                                             // outlives the backend
+    int queue_depth;                                          // 1..4096: pieces in flight
+    std::span<const int> fixed_files = {};                    // stay open as long as the backend
+    std::span<const std::span<std::byte>> fixed_memory = {};  // mapped as long; no overlap
+    Logger* logger = nullptr;  // needed during Create, where something is to be registered
   };
 
   // Errors: kInvalidArgument for a number out of range, kUnavailable when the system refuses

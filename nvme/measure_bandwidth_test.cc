@@ -49,7 +49,7 @@ class TimedCalls final : public ForwardingFileCalls {
 class MeasureBandwidthTest : public testing::Test {
  protected:
   MeasureBandwidthTest() {
-    auto run = RunDirectory::Create(&calls_, parent_.path());
+    auto run = RunDirectory::Create(&files_, parent_.path());
     EXPECT_TRUE(run.ok()) << run.status().ToString();
     run_ = *std::move(run);
   }
@@ -67,6 +67,7 @@ class MeasureBandwidthTest : public testing::Test {
   }
 
   TemporaryDirectory parent_;
+  PosixFileCalls files_;
   std::unique_ptr<RunDirectory> run_;
   VirtualClock clock_;
   TimedCalls calls_{&clock_};

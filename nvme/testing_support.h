@@ -120,6 +120,8 @@ inline constexpr int kCannot = 77;
 
 // Makes io_uring_setup fail with `error_number` in this process from now on (seccomp).
 bool RefuseIoUring(int error_number);
+// Gives up a capability (CAP_IPC_LOCK, ...) in this process from now on.
+bool DropCapability(int capability);
 // Mounts a file system of `type` at `path` for this process only; "" or why that failed.
 struct MountOptions {
   std::string type;

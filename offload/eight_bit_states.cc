@@ -16,7 +16,6 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -24,9 +23,8 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/dtype.h"
 #include "base/parallel_for.h"
-#include "offload/elements.h"
+#include "chunk/optimizer_states.h"
 #include "offload/elements_simd-inl.h"
 #include "offload/optimizer.h"
 
@@ -255,22 +253,17 @@ void Task::UpdateBlock(int64_t block) const {
   const bool has_variance = StatesOf(slice->hyper.kind).variance;
   uint8_t* const codes = range.codes + begin * kCodeBytesPerElement;
   float* const variances = has_variance ? variance.data() : nullptr;
+  const OptimizerSlice whole = {.count = range.count,
+                                .master = range.master,
+                                .gradient = range.gradient,
+                                .parameter = range.parameter};
   DecodeBlock(codes, range.scales[block], momentum.data(), variances);
   for (; slice != slices.end() && slice->begin < end; ++slice) {
     const int64_t first = std::max(slice->begin, begin);
     const int64_t last = std::min(slice->begin + slice->count, end);
-    OptimizerSlice work = {.count = last - first,
-                           .master = range.master + first,
-                           .momentum = momentum.data() + (first - begin),
-                           .variance = has_variance ? variance.data() + (first - begin) : nullptr,
-                           .gradient = {.data = static_cast<const std::byte*>(range.gradient.data) +
-                                                first * SizeOf(range.gradient.dtype),
-                                        .dtype = range.gradient.dtype},
-                           .parameter = range.parameter};
-    if (work.parameter.has_value()) {
-      work.parameter->data =
-          static_cast<std::byte*>(work.parameter->data) + first * SizeOf(work.parameter->dtype);
-    }
+    OptimizerSlice work = PartOf(whole, first, last - first);
+    work.momentum = momentum.data() + (first - begin);
+    work.variance = has_variance ? variance.data() + (first - begin) : nullptr;
     UpdateElements(work, scalars[slice - slices.begin()], gradient_factor);
   }
   range.scales[block] = EncodeBlock(momentum.data(), variances, codes);
@@ -284,7 +277,7 @@ void CheckSlices(const EightBitRange& range, std::span<const EightBitSlice> slic
     end = slice.begin + slice.count;
     GANTRY_CHECK_LE(end, range.count);
     GANTRY_CHECK(slice.hyper.kind == slices[0].hyper.kind);
-    GANTRY_CHECK(Supports(slice.hyper.kind, StateFormat::kEightBit)) << Name(slice.hyper.kind);
+    GANTRY_CHECK_OK(CheckSupported(slice.hyper.kind, StateFormat::kEightBit));
   }
 }
 

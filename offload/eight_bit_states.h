@@ -70,7 +70,7 @@ struct EightBitSlice {
 // returns when all of it is done. Elements outside of every slice keep their bytes in all arrays,
 // and their moments must be zero. Kinds without a variance leave its codes and scales zero.
 // REQUIRES: slices in order, disjoint and inside the range, all of one kind that
-// Supports(kind, kEightBit); ValidateOptimizer(hyper).ok() for each.
+// CheckSupported(kind, kEightBit) accepts; ValidateOptimizer(hyper).ok() for each.
 void UpdateEightBit(const EightBitRange& range, std::span<const EightBitSlice> slices,
                     float gradient_factor, ThreadTeam* team);
 

@@ -115,6 +115,14 @@ HWY_INLINE void StoreElements(D d, VectorOf<D> value, Float16* to) {
   StoreBits16(d, hn::Or(sign, hn::IfThenElse(is_finite, finite, other)), to);
 }
 
+// NaN lanes become one NaN: which operand's payload survives an addition of two NaNs depends on the
+// order the compiler puts them in, and the sign of 0 / 0 on the processor.
+template <class D>
+HWY_INLINE VectorOf<D> CanonicalizeNan(D d, VectorOf<D> value) {
+  const auto canonical = hn::BitCast(d, hn::Set(hn::Rebind<uint32_t, D>(), 0x7fc00000u));
+  return hn::IfThenElse(hn::IsNaN(value), canonical, value);
+}
+
 // NOLINTNEXTLINE(google-readability-namespace-comments)
 }  // namespace HWY_NAMESPACE
 }  // namespace gantry

@@ -10,20 +10,20 @@
 #include <hwy/foreach_target.h>  // includes this file again, once per target
 #include <hwy/highway.h>
 
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <type_traits>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "base/check.h"
 #include "base/dtype.h"
 #include "base/parallel_for.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "chunk/optimizer_states.h"
 #include "offload/elements.h"
 #include "offload/elements_simd-inl.h"
 #include "offload/optimizer_rules-inl.h"
@@ -36,39 +36,31 @@ namespace HWY_NAMESPACE {
 // a bf16 parameter and a low half that replace the f32 master.
 struct SplitBFloat16 {};
 
-// NaN lanes become one NaN: which operand's payload survives an addition of two NaNs depends on the
-// order the compiler puts them in, and the sign of 0 / 0 on the processor.
-template <class D>
-HWY_INLINE VectorOf<D> CanonicalizeNan(D d, VectorOf<D> value) {
-  const auto canonical = hn::BitCast(d, hn::Set(hn::Rebind<uint32_t, D>(), 0x7fc00000u));
-  return hn::IfThenElse(hn::IsNaN(value), canonical, value);
-}
-
 // split_master.h's JoinMaster. Takes the tie bit out of `variance`.
 template <class D>
-HWY_INLINE VectorOf<D> LoadSplitMaster(D d, const OptimizerSlice& slice, int64_t i,
+HWY_INLINE VectorOf<D> LoadSplitMaster(D d, const BFloat16* parameter, const uint16_t* low_half,
                                        VectorOf<D>& variance) {
   const hn::Rebind<uint32_t, D> d32;
   const auto stored = hn::BitCast(d32, variance);
   const auto tie_up = hn::ShiftRight<31>(stored);
   variance = hn::BitCast(d, hn::And(stored, hn::Set(d32, 0x7fffffffu)));
-  const auto low = LoadBits16(d, slice.low_half + i);
-  const auto high = LoadBits16(d, static_cast<const uint16_t*>(slice.parameter->data) + i);
+  const auto low = LoadBits16(d, low_half);
   const auto rounded_up = hn::ShiftRight<16>(hn::Add(hn::Add(low, tie_up), hn::Set(d32, 0x7fffu)));
-  return hn::BitCast(d, hn::Or(hn::ShiftLeft<16>(hn::Sub(high, rounded_up)), low));
+  const auto high = hn::Sub(LoadBits16(d, parameter), rounded_up);
+  return hn::BitCast(d, hn::Or(hn::ShiftLeft<16>(high), low));
 }
 
 // split_master.h's SplitMaster. Puts the tie bit into `variance`. REQUIRES: canonical NaNs.
 template <class D>
-HWY_INLINE void StoreSplitMaster(D d, VectorOf<D> master, const OptimizerSlice& slice, int64_t i,
+HWY_INLINE void StoreSplitMaster(D d, VectorOf<D> master, BFloat16* parameter, uint16_t* low_half,
                                  VectorOf<D>& variance) {
   const hn::Rebind<uint32_t, D> d32;
   const auto bits = hn::BitCast(d32, master);
   const auto tie = hn::Eq(hn::And(bits, hn::Set(d32, 0x1ffffu)), hn::Set(d32, 0x18000u));
   const auto tie_up = hn::IfThenElseZero(tie, hn::Set(d32, 0x80000000u));
   variance = hn::BitCast(d, hn::Or(hn::BitCast(d32, variance), tie_up));
-  StoreBits16(d, hn::And(bits, hn::Set(d32, 0xffffu)), slice.low_half + i);
-  StoreElements(d, master, static_cast<BFloat16*>(slice.parameter->data) + i);
+  StoreBits16(d, hn::And(bits, hn::Set(d32, 0xffffu)), low_half);
+  StoreElements(d, master, parameter);
 }
 
 // Updates whole vectors of elements from `begin` on while they fit before `end`; returns the first
@@ -81,40 +73,45 @@ HWY_INLINE int64_t UpdateVectors(D d, const OptimizerSlice& slice, const Optimiz
   const Rule<D> rule(d, scalars);
   const auto factor = hn::Set(d, gradient_factor);
   const auto* gradient = static_cast<const Gradient*>(slice.gradient.data);
-  const OptimizerSlice s = slice;  // a copy: the stores below cannot change its pointers
+  float* const master = slice.master;
+  float* const momentum = slice.momentum;
+  float* const variance = slice.variance;
+  [[maybe_unused]] uint16_t* const low_half = slice.low_half;
+  [[maybe_unused]] void* const parameter =
+      slice.parameter.has_value() ? slice.parameter->data : nullptr;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = begin;
   for (; i + lanes <= end; i += lanes) {
     const auto g = hn::Mul(factor, LoadElements(d, gradient + i));
-    auto m = hn::LoadU(d, s.momentum + i);
+    auto m = hn::LoadU(d, momentum + i);
     auto v = hn::Zero(d);
-    if constexpr (kHasVariance) v = hn::LoadU(d, s.variance + i);
+    if constexpr (kHasVariance) v = hn::LoadU(d, variance + i);
     auto p = hn::Zero(d);
     if constexpr (kSplit) {
-      p = LoadSplitMaster(d, s, i, v);
+      p = LoadSplitMaster(d, static_cast<const BFloat16*>(parameter) + i, low_half + i, v);
     } else {
-      p = hn::LoadU(d, s.master + i);
+      p = hn::LoadU(d, master + i);
     }
     rule.Apply(g, p, m, v);
     p = CanonicalizeNan(d, p);
     v = CanonicalizeNan(d, v);
-    hn::StoreU(CanonicalizeNan(d, m), d, s.momentum + i);
+    hn::StoreU(CanonicalizeNan(d, m), d, momentum + i);
     if constexpr (kSplit) {
-      StoreSplitMaster(d, p, s, i, v);
+      StoreSplitMaster(d, p, static_cast<BFloat16*>(parameter) + i, low_half + i, v);
     } else {
-      hn::StoreU(p, d, s.master + i);
+      hn::StoreU(p, d, master + i);
       if constexpr (!std::is_void_v<Parameter>) {
-        StoreElements(d, p, static_cast<Parameter*>(s.parameter->data) + i);
+        StoreElements(d, p, static_cast<Parameter*>(parameter) + i);
       }
     }
-    if constexpr (kHasVariance) hn::StoreU(v, d, s.variance + i);
+    if constexpr (kHasVariance) hn::StoreU(v, d, variance + i);
   }
   return i;
 }
 
 template <template <class> class Rule, typename Gradient, typename Parameter>
-HWY_INLINE void UpdateTyped(const OptimizerSlice& slice, const OptimizerScalars& scalars,
-                            float gradient_factor, int64_t begin, int64_t end) {
+HWY_NOINLINE void UpdateTyped(const OptimizerSlice& slice, const OptimizerScalars& scalars,
+                              float gradient_factor, int64_t begin, int64_t end) {
   using Whole = hn::ScalableTag<float>;
   using Single = hn::CappedTag<float, 1>;
   const int64_t rest = UpdateVectors<Whole, Rule, Gradient, Parameter>(Whole(), slice, scalars,
@@ -188,22 +185,6 @@ HWY_EXPORT(UpdateRange);
 // 28 bytes an element make 0.9 MB a task: tens of microseconds, against about one to hand it out.
 constexpr int64_t kTaskElements = int64_t{32} * 1024;
 
-// Names of the enumerators, in order.
-constexpr std::array<std::string_view, 5> kKindNames = {"adamw", "adam", "sgd", "lion",
-                                                        "adafactor"};
-constexpr std::array<std::string_view, 3> kFormatNames = {"f32", "split_master", "eight_bit"};
-
-template <typename Enum, size_t kCount>
-absl::StatusOr<Enum> Parse(std::string_view what, const std::array<std::string_view, kCount>& names,
-                           std::string_view name) {
-  std::string expected;
-  for (size_t i = 0; i < kCount; ++i) {
-    if (name == names[i]) return static_cast<Enum>(i);
-    expected += StrCat(i == 0 ? "" : i + 1 == kCount ? " or " : ", ", names[i]);
-  }
-  return InvalidArgument("unknown ", what, " '", name, "': expected ", expected);
-}
-
 absl::Status CheckNonNegative(OptimizerKind kind, std::string_view name, double value) {
   if (std::isfinite(value) && value >= 0) return absl::OkStatus();
   return InvalidArgument(Name(kind), " ", name, " must be finite and not negative, not ", value);
@@ -230,43 +211,6 @@ void CheckSlice(const OptimizerSlice& slice, OptimizerKind kind) {
 }
 
 }  // namespace
-
-std::string_view Name(OptimizerKind kind) { return kKindNames[static_cast<size_t>(kind)]; }
-std::string_view Name(StateFormat format) { return kFormatNames[static_cast<size_t>(format)]; }
-
-absl::StatusOr<OptimizerKind> ParseOptimizerKind(std::string_view name) {
-  return Parse<OptimizerKind>("optimizer", kKindNames, name);
-}
-
-absl::StatusOr<StateFormat> ParseStateFormat(std::string_view name) {
-  return Parse<StateFormat>("state format", kFormatNames, name);
-}
-
-OptimizerStates StatesOf(OptimizerKind kind) {
-  switch (kind) {
-    case OptimizerKind::kAdamW:
-    case OptimizerKind::kAdam:
-      return {.momentum = true, .variance = true};
-    case OptimizerKind::kSgd:
-    case OptimizerKind::kLion:
-      return {.momentum = true, .variance = false};
-    case OptimizerKind::kAdafactor:
-      break;
-  }
-  return {.momentum = false, .variance = false};
-}
-
-bool Supports(OptimizerKind kind, StateFormat format) {
-  switch (format) {
-    case StateFormat::kF32:
-      return true;
-    case StateFormat::kSplitMaster:
-      return StatesOf(kind).variance;
-    case StateFormat::kEightBit:
-      return StatesOf(kind).momentum;
-  }
-  return false;
-}
 
 absl::Status ValidateOptimizer(const OptimizerHyper& hyper) {
   const OptimizerKind kind = hyper.kind;
@@ -297,6 +241,23 @@ OptimizerScalars ComputeScalars(const OptimizerHyper& hyper) {
       .correction2 = static_cast<float>(std::sqrt(correction2)),
       .epsilon = static_cast<float>(hyper.epsilon),
   };
+}
+
+OptimizerSlice PartOf(const OptimizerSlice& slice, int64_t begin, int64_t count) {
+  GANTRY_CHECK(begin >= 0 && count >= 0 && count <= slice.count - begin);
+  OptimizerSlice part = slice;
+  part.count = count;
+  if (part.master != nullptr) part.master += begin;
+  if (part.low_half != nullptr) part.low_half += begin;
+  if (part.momentum != nullptr) part.momentum += begin;
+  if (part.variance != nullptr) part.variance += begin;
+  part.gradient.data =
+      static_cast<const std::byte*>(part.gradient.data) + begin * SizeOf(part.gradient.dtype);
+  if (part.parameter.has_value()) {
+    part.parameter->data =
+        static_cast<std::byte*>(part.parameter->data) + begin * SizeOf(part.parameter->dtype);
+  }
+  return part;
 }
 
 void UpdateSlice(const OptimizerSlice& slice, const OptimizerHyper& hyper, float gradient_factor,

@@ -29,41 +29,13 @@
 
 #include <cstdint>
 #include <optional>
-#include <string_view>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "base/parallel_for.h"
+#include "chunk/optimizer_states.h"
 #include "offload/elements.h"
 
 namespace gantry {
-
-enum class OptimizerKind : uint8_t { kAdamW, kAdam, kSgd, kLion, kAdafactor };
-std::string_view Name(OptimizerKind kind);  // "adamw", "adam", "sgd", "lion", "adafactor"
-// Accepts the names above. Errors: kInvalidArgument that lists them.
-absl::StatusOr<OptimizerKind> ParseOptimizerKind(std::string_view name);
-
-// How the state of a chunk is kept.
-enum class StateFormat : uint8_t {
-  kF32,          // f32 master, f32 moments
-  kSplitMaster,  // the 16 bits below the bf16 parameter instead of the f32 master: split_master.h
-  kEightBit,     // f32 master; moments as 8-bit codes with scales: eight_bit_states.h
-};
-std::string_view Name(StateFormat format);  // "f32", "split_master", "eight_bit"
-// Accepts the names above. Errors: kInvalidArgument that lists them.
-absl::StatusOr<StateFormat> ParseStateFormat(std::string_view name);
-
-// The state arrays of a kind beside the master. Adafactor has row and column factors instead.
-struct OptimizerStates {
-  bool momentum;
-  bool variance;
-};
-OptimizerStates StatesOf(OptimizerKind kind);
-
-// Whether chunks with bf16 parameters can keep a kind's state so: all in kF32, those with a
-// variance in kSplitMaster, all but adafactor in kEightBit. (f32 parameters are their own master
-// and have nothing to split.)
-bool Supports(OptimizerKind kind, StateFormat format);
 
 struct OptimizerHyper {
   OptimizerKind kind = OptimizerKind::kAdamW;
@@ -109,6 +81,9 @@ struct OptimizerSlice {
   ConstElements gradient;
   std::optional<Elements> parameter;  // receives the new master, rounded to nearest even
 };
+
+// Elements [begin, begin + count) of a slice. REQUIRES: inside the slice.
+OptimizerSlice PartOf(const OptimizerSlice& slice, int64_t begin, int64_t count);
 
 // Updates the slice in place and returns when all of it is done. `gradient_factor` (clip
 // coefficient over loss scale; 1 for neither) multiplies the gradient in the same pass. Gradients

@@ -13,6 +13,7 @@
 #include "base/dtype.h"
 #include "base/parallel_for.h"
 #include "base/random.h"
+#include "chunk/optimizer_states.h"
 #include "gtest/gtest.h"
 #include "offload/dispatch_targets.h"
 #include "offload/elements.h"
@@ -61,7 +62,7 @@ TEST(SplitMasterTest, GivesBackEveryMasterBesideAnyVariance) {
       const float expected = std::isnan(master) ? std::numeric_limits<float>::quiet_NaN() : master;
       for (const float variance : {0.0f, -0.0f, 0.25f, -0.25f}) {
         const SplitState split = SplitMaster(master, variance);
-        ASSERT_EQ(split.parameter, BFloat16(expected)) << std::hex << BitsOf(master);
+        ASSERT_EQ(split.parameter, BFloat16(expected)) << BitsOf(master);
         ASSERT_EQ(BitsOf(JoinMaster(split.parameter, split.low_half, split.variance)),
                   BitsOf(expected));
         ASSERT_EQ(BitsOf(VarianceOf(split.variance)), BitsOf(std::fabs(variance)));

@@ -1,7 +1,6 @@
 #include "gemini/testing/memory_store.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <optional>
 #include <string>
@@ -13,6 +12,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "device/host/host_device.h"
+#include "gemini/optimizer_step.h"
 #include "gemini/step_decision.h"
 #include "offload/elements.h"
 #include "offload/gradient_norm.h"
@@ -29,32 +29,6 @@ constexpr std::byte kPoison{0xff};
 constexpr uintptr_t kDryAddress = 256;
 std::byte* DryAddress() {
   return reinterpret_cast<std::byte*>(kDryAddress);  // NOLINT(performance-no-int-to-ptr): it faults
-}
-
-OptimizerHyper HyperOf(const OptimizerStep& step, const RegistrationOptions& tensor) {
-  return {.kind = OptimizerKind::kAdamW,
-          .learning_rate = step.learning_rate * tensor.learning_rate_factor,
-          .beta1 = step.beta1,
-          .beta2 = step.beta2,
-          .epsilon = step.epsilon,
-          .weight_decay = step.weight_decay * tensor.weight_decay_factor,
-          .step = step.step};
-}
-
-absl::Status ValidateStep(const StepOptions& options) {
-  if (options.micro_batches < 1) {
-    return InvalidArgument("a step of ", options.micro_batches, " micro-batches");
-  }
-  if (!options.optimizer.has_value()) return absl::OkStatus();
-  const OptimizerStep& step = *options.optimizer;
-  if (!std::isfinite(step.max_gradient_norm) || step.max_gradient_norm < 0) {
-    return InvalidArgument("max_gradient_norm must be finite and not negative, not ",
-                           step.max_gradient_norm);
-  }
-  if (!std::isfinite(step.loss_scale) || step.loss_scale <= 0) {
-    return InvalidArgument("loss_scale must be finite and positive, not ", step.loss_scale);
-  }
-  return ValidateOptimizer(HyperOf(step, RegistrationOptions{}));
 }
 
 float LoadElement(const std::byte* from, DType dtype) {
@@ -85,13 +59,17 @@ absl::StatusOr<std::unique_ptr<MemoryStore>> MemoryStore::Create(Options options
     return InvalidArgument("activation_slots must be positive, not ", options.activation_slots);
   }
   // The layout of no tensors checks the other options.
-  GANTRY_RETURN_IF_ERROR(ChunkLayout::Create({}, {},
-                                             {.chunk_elements = options.chunk_elements,
-                                              .gradient_dtype = options.gradient_dtype})
-                             .status());
   auto store = std::unique_ptr<MemoryStore>(new MemoryStore(options));
+  GANTRY_RETURN_IF_ERROR(ChunkLayout::Create({}, {}, store->LayoutOptions()).status());
   GANTRY_RETURN_IF_ERROR(store->CreateArena());
   return store;
+}
+
+ChunkLayout::Options MemoryStore::LayoutOptions() const {
+  return {.chunk_elements = options_.chunk_elements,
+          .gradient_dtype = options_.gradient_dtype,
+          .optimizer = options_.optimizer,
+          .state_format = options_.state_format};
 }
 
 MemoryStore::~MemoryStore() { GANTRY_CHECK_EQ(open_leases_, 0) << "a lease outlives its store"; }
@@ -129,9 +107,7 @@ absl::StatusOr<TensorId> MemoryStore::Register(const TensorSpec& spec,
                                                const RegistrationOptions& options) {
   GANTRY_CHECK(dry_run()) << "tensor '" << spec.name << "' registered after Seal";
   GANTRY_ASSIGN_OR_RETURN(const ChunkLayout alone,
-                          ChunkLayout::Create({spec}, {},
-                                              {.chunk_elements = options_.chunk_elements,
-                                               .gradient_dtype = options_.gradient_dtype}));
+                          ChunkLayout::Create({spec}, {}, LayoutOptions()));
   const TensorId id(static_cast<int64_t>(tensors_.size()));
   if (!names_.try_emplace(spec.name, id).second) {
     return InvalidArgument("two tensors are named '", spec.name, "'");
@@ -159,9 +135,7 @@ absl::Status MemoryStore::Seal() {
   for (const TensorState& tensor : tensors_) specs.push_back(tensor.spec);
   GANTRY_ASSIGN_OR_RETURN(const std::vector<GroupExtent> extents, MeasureGroups(specs));
   GANTRY_ASSIGN_OR_RETURN(layout_,
-                          ChunkLayout::Create(std::move(specs), aliases_,
-                                              {.chunk_elements = options_.chunk_elements,
-                                               .gradient_dtype = options_.gradient_dtype}));
+                          ChunkLayout::Create(std::move(specs), aliases_, LayoutOptions()));
   for (const GroupExtent& extent : extents) {
     GroupStorage& group = groups_.emplace_back();
     group.extent = extent.elements;
@@ -170,8 +144,16 @@ absl::Status MemoryStore::Seal() {
     if (extent.trainability == Trainability::kFrozen) continue;
     group.gradient.resize(elements * static_cast<size_t>(SizeOf(GradientDType(extent.dtype))));
     if (extent.dtype != DType::kF32) group.master.resize(elements);
-    group.momentum.resize(elements);
-    group.variance.resize(elements);
+    const OptimizerStates states = StatesOf(options_.optimizer);
+    const StateFormat format = options_.state_format;
+    if (states.momentum) group.momentum = {StateKind::kMomentum, extent.elements, format};
+    if (states.variance) group.variance = {StateKind::kVariance, extent.elements, format};
+  }
+  for (int64_t i = 0; i < layout().tensor_count(); ++i) {
+    const TensorPlacement& place = layout().placement(TensorId(i));
+    GroupStorage& group = groups_[static_cast<size_t>(place.group)];
+    group.momentum.AddTensor(place.offset, place.elements);
+    group.variance.AddTensor(place.offset, place.elements);
   }
   arena_->SetMode(ActivationArena::Mode::kBacked);
   return absl::OkStatus();
@@ -184,7 +166,12 @@ const ChunkLayout& MemoryStore::layout() const {
 
 absl::Status MemoryStore::BeginStep(const StepOptions& options) {
   if (step_.has_value()) return FailedPrecondition("BeginStep inside a step");
-  GANTRY_RETURN_IF_ERROR(ValidateStep(options));
+  if (options.micro_batches < 1) {
+    return InvalidArgument("a step of ", options.micro_batches, " micro-batches");
+  }
+  if (options.optimizer.has_value()) {
+    GANTRY_RETURN_IF_ERROR(ValidateOptimizerStep(*options.optimizer, options_.optimizer));
+  }
   step_ = options;
   micro_batches_begun_ = 0;
   for (TensorState& tensor : tensors_) tensor.gradient_written = false;
@@ -359,7 +346,16 @@ std::vector<double> MemoryStore::NormPartials() const {
   return partials;
 }
 
+void MemoryStore::RoundMoments() {
+  for (GroupStorage& group : groups_) {
+    group.momentum.RoundAll();
+    group.variance.RoundAll();
+  }
+}
+
 void MemoryStore::Update(const OptimizerStep& step, float gradient_factor) {
+  const OptimizerStates states = StatesOf(options_.optimizer);
+  RoundMoments();
   for (int64_t i = 0; i < layout().tensor_count(); ++i) {
     const TensorState& tensor = state(TensorId(i));
     if (tensor.spec.trainability == Trainability::kFrozen) continue;
@@ -369,7 +365,7 @@ void MemoryStore::Update(const OptimizerStep& step, float gradient_factor) {
     OptimizerSlice slice{
         .count = place.elements,
         .momentum = group.momentum.data() + place.offset,
-        .variance = group.variance.data() + place.offset,
+        .variance = states.variance ? group.variance.data() + place.offset : nullptr,
         .gradient = {.data = GradientOf(TensorId(i)), .dtype = GradientDType(tensor.spec.dtype)},
         .parameter = std::nullopt};
     if (tensor.spec.dtype == DType::kF32) {
@@ -380,6 +376,7 @@ void MemoryStore::Update(const OptimizerStep& step, float gradient_factor) {
     }
     UpdateSlice(slice, HyperOf(step, tensor.options), gradient_factor, options_.team);
   }
+  RoundMoments();
 }
 
 absl::StatusOr<MemoryStore::StateRange> MemoryStore::FindState(StateKind kind, TensorId tensor,
@@ -394,6 +391,10 @@ absl::StatusOr<MemoryStore::StateRange> MemoryStore::FindState(StateKind kind, T
   if (kind == StateKind::kGradient) {
     return InvalidArgument("the gradient of '", it.spec.name, "' is consumed by its step");
   }
+  if (!layout().HasState(kind, tensor)) {
+    return InvalidArgument("'", it.spec.name, "' has no ", Name(kind), " with ",
+                           options_.optimizer);
+  }
   const TensorPlacement& place = layout().placement(tensor);
   GroupStorage& group = groups_[static_cast<size_t>(place.group)];
   const bool own_master = kind == StateKind::kMaster && it.spec.dtype == DType::kF32;
@@ -403,10 +404,10 @@ absl::StatusOr<MemoryStore::StateRange> MemoryStore::FindState(StateKind kind, T
     base = group.parameter.data();
     element_bytes = SizeOf(it.spec.dtype);
   } else {
-    std::vector<float>& values = kind == StateKind::kMaster     ? group.master
-                                 : kind == StateKind::kMomentum ? group.momentum
-                                                                : group.variance;
-    base = reinterpret_cast<std::byte*>(values.data());
+    float* const values = kind == StateKind::kMaster     ? group.master.data()
+                          : kind == StateKind::kMomentum ? group.momentum.data()
+                                                         : group.variance.data();
+    base = reinterpret_cast<std::byte*>(values);
   }
   if (bytes % element_bytes != 0) {
     return InvalidArgument(bytes, " bytes of ", Name(kind), " of '", it.spec.name,
@@ -442,8 +443,10 @@ void MemoryStore::DeriveFromWrite(StateKind kind, TensorId tensor, int64_t first
   const TensorState& it = state(tensor);
   const TensorPlacement& place = layout().placement(tensor);
   GroupStorage& group = groups_[static_cast<size_t>(place.group)];
-  if (group.master.empty()) return;  // f32 or frozen
   const int64_t begin = place.offset + first;
+  if (kind == StateKind::kMomentum) group.momentum.OnWritten(begin, count);
+  if (kind == StateKind::kVariance) group.variance.OnWritten(begin, count);
+  if (group.master.empty()) return;  // f32 or frozen
   const int64_t size = SizeOf(it.spec.dtype);
   for (int64_t i = begin; i < begin + count; ++i) {
     std::byte* parameter = group.parameter.data() + i * size;

@@ -34,10 +34,12 @@
 #include "base/parallel_for.h"
 #include "chunk/block.h"
 #include "chunk/chunk_layout.h"
+#include "chunk/optimizer_states.h"
 #include "device/activation_arena.h"
 #include "device/device.h"
 #include "device/slot_pool.h"
 #include "gemini/parameter_store.h"
+#include "gemini/testing/moment_array.h"
 #include "placement_policy/trace.h"
 
 namespace gantry {
@@ -49,6 +51,10 @@ class MemoryStore final : public ParameterStore, private SlotSource {
     DType gradient_dtype = DType::kF32;  // of parameters that are not f32
     int64_t activation_slots = 512;      // of chunk_elements x 2 bytes
     ThreadTeam* team = nullptr;          // outlives the store
+    OptimizerKind optimizer = OptimizerKind::kAdamW;
+    // kSplitMaster is kept as kF32, which must make no difference. Eight-bit moments are kept as
+    // f32 and rounded to what their codes hold, block by block.
+    StateFormat state_format = StateFormat::kF32;
   };
 
   // Errors: kInvalidArgument for a bad option; kResourceExhausted without memory for activations.
@@ -101,8 +107,8 @@ class MemoryStore final : public ParameterStore, private SlotSource {
     std::vector<std::byte> parameter;
     std::vector<std::byte> gradient;
     std::vector<float> master;
-    std::vector<float> momentum;
-    std::vector<float> variance;
+    MomentArray momentum;
+    MomentArray variance;
     int64_t extent = 0;
   };
   struct StateRange {
@@ -134,6 +140,8 @@ class MemoryStore final : public ParameterStore, private SlotSource {
   void Update(const OptimizerStep& step, float gradient_factor);
   absl::StatusOr<StateRange> FindState(StateKind kind, TensorId tensor, int64_t first,
                                        int64_t bytes);
+  ChunkLayout::Options LayoutOptions() const;
+  void RoundMoments();
   void DeriveFromWrite(StateKind kind, TensorId tensor, int64_t first, int64_t count);
 
   Options options_;

@@ -213,7 +213,7 @@ absl::StatusOr<uint64_t> ToyModel::Hash(StateKind kind) {
   Hasher hasher;
   for (const TensorId tensor : tensors_) {
     const TensorSpec& spec = store_->layout().tensor(tensor);
-    if (kind != StateKind::kParameter && spec.trainability == Trainability::kFrozen) continue;
+    if (!store_->layout().HasState(kind, tensor)) continue;
     const int64_t elements = store_->layout().placement(tensor).elements;
     const int64_t size = kind == StateKind::kParameter ? SizeOf(spec.dtype) : 4;
     std::vector<std::byte> bytes(static_cast<size_t>(elements * size));

@@ -72,7 +72,9 @@ absl::StatusOr<std::unique_ptr<GeminiPlugin>> GeminiPlugin::Create(const Options
                                           .static_fractions = memory.static_fractions,
                                           .look_ahead = memory.look_ahead,
                                           .chunk_elements = memory.chunk_elements,
-                                          .gradient_dtype = options.gradient_dtype}));
+                                          .gradient_dtype = options.gradient_dtype,
+                                          .optimizer = options.optimizer,
+                                          .state_format = options.state_format}));
   return plugin;
 }
 

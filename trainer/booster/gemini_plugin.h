@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/parallel_for.h"
 #include "base/trace_sink.h"
+#include "chunk/optimizer_states.h"
 #include "device/device.h"
 #include "gemini/engine.h"
 #include "kernels/kernel_context.h"
@@ -31,6 +32,8 @@ class GeminiPlugin {
     int threads;
     DType compute_dtype;
     DType gradient_dtype;
+    OptimizerKind optimizer = OptimizerKind::kAdamW;
+    StateFormat state_format = StateFormat::kF32;
     // Outlive the plugin.
     Clock* clock;
     Logger* logger;

@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "chunk/chunk_layout.h"
+#include "chunk/optimizer_states.h"
 #include "device/device.h"
 #include "trainer/booster/learning_rate.h"
 #include "trainer/booster/token_sampler.h"
@@ -87,8 +88,27 @@ absl::Status ValidateModel(const RunConfig& config) {
 
 absl::Status ValidateTraining(const RunConfig& config) {
   GANTRY_RETURN_IF_ERROR(ValidateModel(config));
+  GANTRY_RETURN_IF_ERROR(
+      Within(CheckSupported(config.optimizer.kind, config.optimizer.state_format), "optimizer"));
   GANTRY_RETURN_IF_ERROR(Within(ValidateSchedule(ScheduleOf(config)), "schedule"));
   return ValidateData(config);
+}
+
+double Beta1Of(const OptimizerConfig& optimizer) { return optimizer.beta1.value_or(0.9); }
+
+double Beta2Of(const OptimizerConfig& optimizer) {
+  if (optimizer.beta2.has_value()) return *optimizer.beta2;
+  switch (optimizer.kind) {
+    case OptimizerKind::kAdamW:
+    case OptimizerKind::kAdam:
+      return 0.95;
+    case OptimizerKind::kLion:
+      return 0.99;
+    case OptimizerKind::kSgd:
+    case OptimizerKind::kAdafactor:
+      break;
+  }
+  return 0.0;
 }
 
 LearningRateSchedule ScheduleOf(const RunConfig& config) {

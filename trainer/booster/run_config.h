@@ -5,6 +5,7 @@
 #define GANTRY_TRAINER_BOOSTER_RUN_CONFIG_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/dtype.h"
+#include "chunk/optimizer_states.h"
 #include "device/device.h"
 #include "nvme/create_io_backend.h"
 #include "placement_policy/policy.h"
@@ -31,8 +33,10 @@ struct DataConfig {
 };
 
 struct OptimizerConfig {
-  double beta1 = 0.9;
-  double beta2 = 0.95;
+  OptimizerKind kind = OptimizerKind::kAdamW;
+  StateFormat state_format = StateFormat::kF32;
+  std::optional<double> beta1;  // empty: as Beta1Of
+  std::optional<double> beta2;  // empty: as Beta2Of
   double epsilon = 1e-8;
   double weight_decay = 0.1;
   double max_gradient_norm = 1.0;  // 0: no clipping
@@ -92,6 +96,10 @@ struct RunConfig {
 absl::Status ValidateModel(const RunConfig& config);     // for any use of the model
 absl::Status ValidateTraining(const RunConfig& config);  // the same, and all that training needs
 
+// What is set, or the kind's own: beta1 is 0.9 (the momentum of sgd), beta2 0.95 of adamw and adam,
+// 0.99 of lion; sgd has none (0).
+double Beta1Of(const OptimizerConfig& optimizer);
+double Beta2Of(const OptimizerConfig& optimizer);
 // With the end of the decay, where none is given, at the last step (but not within the warm-up).
 LearningRateSchedule ScheduleOf(const RunConfig& config);
 // Micro-batches add up in f32; a single one needs no more than the parameters' own type.

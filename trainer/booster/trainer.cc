@@ -233,9 +233,10 @@ absl::Status Trainer::RunOneStep(Settle settle) {
 
 OptimizerStep Trainer::Hyperparameters() const {
   const OptimizerConfig& optimizer = options_.config->optimizer;
-  return {.learning_rate = LearningRateAt(ScheduleOf(*options_.config), position_.step),
-          .beta1 = optimizer.beta1,
-          .beta2 = optimizer.beta2,
+  return {.kind = optimizer.kind,
+          .learning_rate = LearningRateAt(ScheduleOf(*options_.config), position_.step),
+          .beta1 = Beta1Of(optimizer),
+          .beta2 = Beta2Of(optimizer),
           .epsilon = optimizer.epsilon,
           .weight_decay = optimizer.weight_decay,
           .step = position_.step + 1,

@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/dtype.h"
@@ -24,6 +23,7 @@
 #include "base/strings.h"
 #include "chunk/block.h"
 #include "chunk/chunk_layout.h"
+#include "chunk/optimizer_states.h"
 #include "gemini/parameter_store.h"
 #include "trainer/checkpoint/checkpoint_directory.h"
 #include "trainer/checkpoint/manifest.h"
@@ -31,23 +31,6 @@
 
 namespace gantry {
 namespace {
-
-// A state's bytes, piece by piece: first element and bytes.
-using PieceSink = absl::FunctionRef<absl::Status(int64_t first, std::span<std::byte> bytes)>;
-
-absl::Status ReadPieces(const StateFileReader& file, const StateEntry& state, int64_t element_bytes,
-                        PieceSink sink) {
-  std::vector<std::byte> buffer(static_cast<size_t>(
-      std::min(kStatePieceBytes.count() / element_bytes * element_bytes, state.bytes)));
-  for (int64_t done = 0; done < state.bytes;) {
-    const int64_t bytes = std::min<int64_t>(std::ssize(buffer), state.bytes - done);
-    const auto piece = std::span(buffer).first(static_cast<size_t>(bytes));
-    GANTRY_RETURN_IF_ERROR(file.ReadAt(state.offset + done, piece));
-    GANTRY_RETURN_IF_ERROR(sink(done / element_bytes, piece));
-    done += bytes;
-  }
-  return absl::OkStatus();
-}
 
 std::string ShapeText(const std::vector<int64_t>& shape) {
   std::string text = "[";
@@ -151,19 +134,27 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(FileCalls* files, const std::string&
 absl::Status Checkpoint::Verify() const {
   for (const TensorEntry& tensor : manifest_.tensors) {
     for (const StateEntry& state : tensor.states) {
-      GANTRY_RETURN_IF_ERROR(VerifyState(tensor, state));
+      GANTRY_RETURN_IF_ERROR(ReadState(
+          tensor, state, [](int64_t, std::span<const std::byte>) { return absl::OkStatus(); }));
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status Checkpoint::VerifyState(const TensorEntry& tensor, const StateEntry& state) const {
+absl::Status Checkpoint::ReadState(const TensorEntry& tensor, const StateEntry& state,
+                                   PieceSink sink) const {
+  const int64_t element_bytes = SizeOf(SavedDType(state.kind, tensor.dtype));
+  std::vector<std::byte> buffer(static_cast<size_t>(
+      std::min(kStatePieceBytes.count() / element_bytes * element_bytes, state.bytes)));
   Hasher hasher;
-  GANTRY_RETURN_IF_ERROR(ReadPieces(state_, state, SizeOf(SavedDType(state.kind, tensor.dtype)),
-                                    [&](int64_t, std::span<std::byte> bytes) {
-                                      hasher.Update(std::span<const std::byte>(bytes));
-                                      return absl::OkStatus();
-                                    }));
+  for (int64_t done = 0; done < state.bytes;) {
+    const int64_t bytes = std::min<int64_t>(std::ssize(buffer), state.bytes - done);
+    const auto piece = std::span(buffer).first(static_cast<size_t>(bytes));
+    GANTRY_RETURN_IF_ERROR(state_.ReadAt(state.offset + done, piece));
+    hasher.Update(std::span<const std::byte>(piece));
+    GANTRY_RETURN_IF_ERROR(sink(done / element_bytes, piece));
+    done += bytes;
+  }
   if (hasher.HexDigest() == state.checksum) return absl::OkStatus();
   return DataLoss("checkpoint '", path_, "' is damaged: the checksum of the ", Name(state.kind),
                   " of '", tensor.name, "' does not fit", kAdvice);
@@ -171,11 +162,18 @@ absl::Status Checkpoint::VerifyState(const TensorEntry& tensor, const StateEntry
 
 absl::Status Checkpoint::CheckModel(const ParameterStore& store) const {
   const ChunkLayout& layout = store.layout();
+  bool trains = false;
   for (const TensorEntry& tensor : manifest_.tensors) {
-    const absl::Status status = MatchTensor(layout, tensor).status();
-    if (!status.ok()) {
-      return Annotate(status, StrCat("checkpoint '", path_, "' is from another model: "));
+    const absl::StatusOr<TensorId> id = MatchTensor(layout, tensor);
+    if (!id.ok()) {
+      return Annotate(id.status(), StrCat("checkpoint '", path_, "' is from another model: "));
     }
+    trains = trains || layout.tensor(*id).trainability == Trainability::kTrainable;
+  }
+  if (trains && manifest_.optimizer != layout.optimizer()) {
+    return InvalidArgument("checkpoint '", path_, "' holds the states of ", manifest_.optimizer,
+                           ", not of ", layout.optimizer(),
+                           ": go on with the same optimizer, or start a new run");
   }
   const auto count = static_cast<int64_t>(manifest_.tensors.size());
   if (count == layout.tensor_count()) return absl::OkStatus();
@@ -187,20 +185,15 @@ absl::Status Checkpoint::Restore(ParameterStore& store) const {
   GANTRY_RETURN_IF_ERROR(CheckModel(store));
   GANTRY_RETURN_IF_ERROR(Verify());
   for (const TensorEntry& tensor : manifest_.tensors) {
+    GANTRY_ASSIGN_OR_RETURN(const TensorId id, MatchTensor(store.layout(), tensor));
     for (const StateEntry& state : tensor.states) {
-      GANTRY_RETURN_IF_ERROR(RestoreState(tensor, state, store));
+      GANTRY_RETURN_IF_ERROR(
+          ReadState(tensor, state, [&](int64_t first, std::span<const std::byte> bytes) {
+            return WritePiece(store, id, state.kind, first, bytes);
+          }));
     }
   }
   return absl::OkStatus();
-}
-
-absl::Status Checkpoint::RestoreState(const TensorEntry& tensor, const StateEntry& state,
-                                      ParameterStore& store) const {
-  GANTRY_ASSIGN_OR_RETURN(const TensorId id, MatchTensor(store.layout(), tensor));
-  return ReadPieces(state_, state, SizeOf(SavedDType(state.kind, tensor.dtype)),
-                    [&](int64_t first, std::span<std::byte> bytes) {
-                      return WritePiece(store, id, state.kind, first, bytes);
-                    });
 }
 
 }  // namespace gantry

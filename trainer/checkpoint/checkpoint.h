@@ -11,9 +11,13 @@
 #ifndef GANTRY_TRAINER_CHECKPOINT_CHECKPOINT_H_
 #define GANTRY_TRAINER_CHECKPOINT_CHECKPOINT_H_
 
+#include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/file_calls.h"
@@ -37,21 +41,24 @@ class Checkpoint {
   // Compares every byte of the states with its checksum. Errors: kDataLoss naming the tensor.
   absl::Status Verify() const;
 
-  // Whether the model of a sealed store is the one that was saved. A frozen tensor may have been
+  // Whether the model of a sealed store is the one that was saved, and what is trained of it is
+  // trained by the same optimizer, whatever the format of its states. A frozen tensor may have been
   // trainable when it was saved: its value suffices. Errors: kInvalidArgument saying what differs.
   absl::Status CheckModel(const ParameterStore& store) const;
 
   // CheckModel, Verify, then writes all states. REQUIRES: a sealed store, between steps.
-  // Errors: those of CheckModel and Verify, with the store untouched; those of the store.
+  // Errors: those of CheckModel and Verify, with the store untouched; those of reading once more,
+  // which compares once more, and of the store, after which it holds no run's states.
   absl::Status Restore(ParameterStore& store) const;
 
  private:
   Checkpoint(std::string path, CheckpointManifest manifest, StateFileReader state)
       : path_(std::move(path)), manifest_(std::move(manifest)), state_(std::move(state)) {}
 
-  absl::Status VerifyState(const TensorEntry& tensor, const StateEntry& state) const;
-  absl::Status RestoreState(const TensorEntry& tensor, const StateEntry& state,
-                            ParameterStore& store) const;
+  // First element and bytes.
+  using PieceSink = absl::FunctionRef<absl::Status(int64_t, std::span<const std::byte>)>;
+  // Hands on a state's bytes piece by piece, and says at the end whether they fit the checksum.
+  absl::Status ReadState(const TensorEntry& tensor, const StateEntry& state, PieceSink sink) const;
 
   std::string path_;
   CheckpointManifest manifest_;

@@ -185,7 +185,8 @@ absl::Status WriteStates(FileCalls* files, ParameterStore& store, const std::str
                        .dtype = spec.dtype,
                        .trainability = spec.trainability,
                        .states = {}};
-    for (const StateKind kind : SavedStates(spec.dtype, spec.trainability)) {
+    for (const StateKind kind :
+         SavedStates(spec.dtype, spec.trainability, store.layout().optimizer())) {
       GANTRY_ASSIGN_OR_RETURN(StateEntry entry, WriteOneState(store, id, kind, buffer, file));
       tensor.states.push_back(std::move(entry));
     }
@@ -238,8 +239,10 @@ absl::StatusOr<std::string> CheckpointDirectory::Save(ParameterStore& store,
                                                       const RunPosition& position,
                                                       const RunSettings& settings) {
   GANTRY_RETURN_IF_ERROR(RemoveLeftovers(*options_.files, options_.path));
-  absl::Status status =
-      WriteTemporary(store, {.position = position, .settings = settings, .tensors = {}});
+  absl::Status status = WriteTemporary(store, {.position = position,
+                                               .settings = settings,
+                                               .optimizer = store.layout().optimizer(),
+                                               .tensors = {}});
   const std::string name = FreeName(position.step);
   if (status.ok()) status = Publish(name);
   if (!status.ok()) {
@@ -270,8 +273,8 @@ absl::Status CheckpointDirectory::Publish(const std::string& name) {
   const int error =
       options_.files->Rename(AT_FDCWD, PathOf(kTemporaryName), AT_FDCWD, PathOf(name));
   if (error != 0) return ErrnoStatus(-error, StrCat("rename a checkpoint to ", PathOf(name)));
+  names_.insert(names_.begin(), name);  // whatever fails from here on, it is there
   GANTRY_RETURN_IF_ERROR(SyncDirectory(*options_.files, options_.path));
-  names_.insert(names_.begin(), name);
   std::string list;
   const size_t keep = options_.keep == 0 ? names_.size() : static_cast<size_t>(options_.keep);
   for (size_t i = 0; i < std::min(keep, names_.size()); ++i) list += names_[i] + "\n";

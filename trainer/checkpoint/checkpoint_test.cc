@@ -26,6 +26,7 @@
 #include "base/testing/status_matchers.h"
 #include "chunk/block.h"
 #include "chunk/chunk_layout.h"
+#include "chunk/optimizer_states.h"
 #include "gemini/testing/memory_store.h"
 #include "trainer/checkpoint/checkpoint_directory.h"
 #include "trainer/checkpoint/state_file.h"
@@ -126,6 +127,57 @@ TEST_F(CheckpointTest, LongTensorsPassInPieces) {
   SmallStore target = MakeSmallStore(model, kChunk);
   ASSERT_THAT(checkpoint->Restore(*target.store), IsOk());
   EXPECT_TRUE(AllStates(*target.store) == AllStates(*source.store));
+}
+
+TEST_F(CheckpointTest, OnlyTheStatesThatThereAreAreSaved) {
+  SmallStore lion = MakeSmallStore(SmallModel(), kChunk, OptimizerKind::kLion);
+  FillStates(*lion.store, 7);
+  const auto checkpoint = Checkpoint::Open(&files_, Save(*lion.store));
+  ASSERT_THAT(checkpoint, IsOk());
+  EXPECT_EQ(checkpoint->manifest().optimizer, OptimizerKind::kLion);
+  // 77 + 33 + 1 trained elements of 8 bytes, 15 frozen ones of 2.
+  EXPECT_EQ(checkpoint->manifest().state_bytes(), 111 * 8 + 15 * 2);
+  SmallStore target = MakeSmallStore(SmallModel(), kChunk, OptimizerKind::kLion);
+  ASSERT_THAT(checkpoint->Restore(*target.store), IsOk());
+  EXPECT_EQ(AllStates(*target.store), AllStates(*lion.store));
+}
+
+TEST_F(CheckpointTest, AnotherOptimizerIsRefusedUnlessNothingIsTrained) {
+  const auto checkpoint = Checkpoint::Open(&files_, saved_);
+  ASSERT_THAT(checkpoint, IsOk());
+  for (const OptimizerKind kind : {OptimizerKind::kLion, OptimizerKind::kAdam}) {
+    SmallStore target = MakeSmallStore(SmallModel(), kChunk, kind);
+    const std::vector<std::byte> before = AllStates(*target.store);
+    EXPECT_THAT(checkpoint->Restore(*target.store),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         StrCat("holds the states of adamw, not of ", kind)));
+    EXPECT_EQ(AllStates(*target.store), before);
+  }
+  std::vector<TensorSpec> frozen = SmallModel();
+  for (TensorSpec& spec : frozen) spec.trainability = Trainability::kFrozen;
+  SmallStore target = MakeSmallStore(frozen, kChunk, OptimizerKind::kLion);
+  EXPECT_THAT(checkpoint->Restore(*target.store), IsOk());
+}
+
+// The content is f32, whatever the format; eight-bit moments come back as they were.
+TEST_F(CheckpointTest, FormatsReadEachOther) {
+  const auto checkpoint = Checkpoint::Open(&files_, saved_);
+  ASSERT_THAT(checkpoint, IsOk());
+  SmallStore split =
+      MakeSmallStore(SmallModel(), kChunk, OptimizerKind::kAdamW, StateFormat::kSplitMaster);
+  ASSERT_THAT(checkpoint->Restore(*split.store), IsOk());
+  EXPECT_EQ(AllStates(*split.store), AllStates(*source_.store));
+  SmallStore eight =
+      MakeSmallStore(SmallModel(), kChunk, OptimizerKind::kAdamW, StateFormat::kEightBit);
+  ASSERT_THAT(checkpoint->Restore(*eight.store), IsOk());
+  EXPECT_NE(AllStates(*eight.store), AllStates(*source_.store));  // rounded to codes
+  const auto rounded = Checkpoint::Open(&files_, Save(*eight.store));
+  ASSERT_THAT(rounded, IsOk());
+  for (const StateFormat format : {StateFormat::kEightBit, StateFormat::kF32}) {
+    SmallStore again = MakeSmallStore(SmallModel(), 4 * kChunk, OptimizerKind::kAdamW, format);
+    ASSERT_THAT(rounded->Restore(*again.store), IsOk());
+    EXPECT_EQ(AllStates(*again.store), AllStates(*eight.store)) << format;
+  }
 }
 
 TEST_F(CheckpointTest, AFrozenModelTakesTheValuesOfATrainedOne) {

@@ -20,6 +20,7 @@
 #include "base/strings.h"
 #include "chunk/block.h"
 #include "chunk/chunk_layout.h"
+#include "chunk/optimizer_states.h"
 
 namespace gantry {
 namespace {
@@ -65,6 +66,7 @@ Json ToJson(const CheckpointManifest& manifest) {
           {"step", manifest.position.step},
           {"sequences", manifest.position.sequences},
           {"state_bytes", manifest.state_bytes()},
+          {"optimizer", Name(manifest.optimizer)},
           {"settings", std::move(settings)},
           {"tensors", std::move(tensors)}};
 }
@@ -156,9 +158,17 @@ absl::StatusOr<StateEntry> ParseState(const Json& object, const TensorEntry& ten
   return state;
 }
 
-absl::Status ParseStates(const Json& object, int64_t offset, TensorEntry& tensor) {
+// Where the tensor's states begin, and whose they are.
+struct StatesContext {
+  int64_t offset;
+  OptimizerKind optimizer;
+};
+
+absl::Status ParseStates(const Json& object, const StatesContext& context, TensorEntry& tensor) {
   GANTRY_ASSIGN_OR_RETURN(const Json* states, Array(object, "states"));
-  const std::vector<StateKind> kinds = SavedStates(tensor.dtype, tensor.trainability);
+  const std::vector<StateKind> kinds =
+      SavedStates(tensor.dtype, tensor.trainability, context.optimizer);
+  int64_t offset = context.offset;
   if (states->size() != kinds.size()) return DataLoss("it has ", states->size(), " states");
   for (size_t i = 0; i < kinds.size(); ++i) {
     GANTRY_ASSIGN_OR_RETURN(StateEntry state, ParseState((*states)[i], tensor, kinds[i], offset));
@@ -168,7 +178,7 @@ absl::Status ParseStates(const Json& object, int64_t offset, TensorEntry& tensor
   return absl::OkStatus();
 }
 
-absl::Status ParseTensor(const Json& object, int64_t offset, TensorEntry& tensor) {
+absl::Status ParseTensor(const Json& object, const StatesContext& context, TensorEntry& tensor) {
   GANTRY_RETURN_IF_ERROR(ParseShape(object, tensor));
   GANTRY_ASSIGN_OR_RETURN(const std::string dtype, Text(object, "dtype"));
   const absl::StatusOr<DType> parsed = ParseDType(dtype);
@@ -177,7 +187,7 @@ absl::Status ParseTensor(const Json& object, int64_t offset, TensorEntry& tensor
   GANTRY_ASSIGN_OR_RETURN(const Json* trainable, Member(object, "trainable"));
   if (!trainable->is_boolean()) return DataLoss("'trainable' is neither true nor false");
   tensor.trainability = trainable->get<bool>() ? Trainability::kTrainable : Trainability::kFrozen;
-  return ParseStates(object, offset, tensor);
+  return ParseStates(object, context, tensor);
 }
 
 absl::Status ParseTensors(const Json& body, CheckpointManifest& manifest) {
@@ -195,7 +205,8 @@ absl::Status ParseTensors(const Json& body, CheckpointManifest& manifest) {
     if (tensor.name.empty() || !names.insert(tensor.name).second) {
       return DataLoss("a tensor's name, '", tensor.name, "', is empty or there twice");
     }
-    const absl::Status status = ParseTensor(object, offset, tensor);
+    const absl::Status status =
+        ParseTensor(object, {.offset = offset, .optimizer = manifest.optimizer}, tensor);
     if (!status.ok()) {
       return DataLoss("tensor '", tensor.name, "': ", FromAbsl(status.message()));
     }
@@ -217,6 +228,16 @@ absl::Status ParseSettings(const Json& body, CheckpointManifest& manifest) {
   return absl::OkStatus();
 }
 
+// Checkpoints of the time when there was one optimizer do not name it.
+absl::Status ParseOptimizer(const Json& body, CheckpointManifest& manifest) {
+  if (!body.contains("optimizer")) return absl::OkStatus();
+  GANTRY_ASSIGN_OR_RETURN(const std::string name, Text(body, "optimizer"));
+  const absl::StatusOr<OptimizerKind> parsed = ParseOptimizerKind(name);
+  if (!parsed.ok()) return DataLoss("its optimizer: ", FromAbsl(parsed.status().message()));
+  manifest.optimizer = *parsed;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<CheckpointManifest> ParseBody(const Json& body) {
   GANTRY_ASSIGN_OR_RETURN(const std::string format, Text(body, "format"));
   if (format != kFormatName) return DataLoss("its format is '", format, "'");
@@ -229,6 +250,7 @@ absl::StatusOr<CheckpointManifest> ParseBody(const Json& body) {
   GANTRY_ASSIGN_OR_RETURN(manifest.position.step, Count(body, "step"));
   GANTRY_ASSIGN_OR_RETURN(manifest.position.sequences, Count(body, "sequences"));
   GANTRY_RETURN_IF_ERROR(ParseSettings(body, manifest));
+  GANTRY_RETURN_IF_ERROR(ParseOptimizer(body, manifest));
   GANTRY_RETURN_IF_ERROR(ParseTensors(body, manifest));
   GANTRY_ASSIGN_OR_RETURN(const int64_t state_bytes, Count(body, "state_bytes"));
   if (state_bytes != manifest.state_bytes()) {
@@ -254,10 +276,15 @@ int64_t CheckpointManifest::state_bytes() const {
   return bytes;
 }
 
-std::vector<StateKind> SavedStates(DType dtype, Trainability trainability) {
+std::vector<StateKind> SavedStates(DType dtype, Trainability trainability,
+                                   OptimizerKind optimizer) {
   if (trainability == Trainability::kFrozen) return {StateKind::kParameter};
-  return {dtype == DType::kF32 ? StateKind::kParameter : StateKind::kMaster, StateKind::kMomentum,
-          StateKind::kVariance};
+  std::vector<StateKind> kinds = {dtype == DType::kF32 ? StateKind::kParameter
+                                                       : StateKind::kMaster};
+  const OptimizerStates states = StatesOf(optimizer);
+  if (states.momentum) kinds.push_back(StateKind::kMomentum);
+  if (states.variance) kinds.push_back(StateKind::kVariance);
+  return kinds;
 }
 
 DType SavedDType(StateKind kind, DType dtype) {

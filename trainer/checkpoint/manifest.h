@@ -18,6 +18,7 @@
 #include "base/dtype.h"
 #include "chunk/block.h"
 #include "chunk/chunk_layout.h"
+#include "chunk/optimizer_states.h"
 
 namespace gantry {
 
@@ -53,14 +54,16 @@ struct TensorEntry {
 struct CheckpointManifest {
   RunPosition position;
   RunSettings settings;
+  OptimizerKind optimizer = OptimizerKind::kAdamW;  // whose states they are
   std::vector<TensorEntry> tensors;  // their states follow each other in the file without gaps
 
   int64_t state_bytes() const;
 };
 
 // The kinds that are saved: a parameter that is its own master (f32) or frozen as it is, any other
-// as its master, of which it is the rounded form; momentum and variance of trainable tensors.
-std::vector<StateKind> SavedStates(DType dtype, Trainability trainability);
+// as its master, of which it is the rounded form; of trainable tensors the moments that the
+// optimizer has. The format in which a store keeps them makes no difference.
+std::vector<StateKind> SavedStates(DType dtype, Trainability trainability, OptimizerKind optimizer);
 // The type of the saved elements.
 DType SavedDType(StateKind kind, DType dtype);
 

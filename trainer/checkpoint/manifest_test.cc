@@ -15,6 +15,7 @@
 #include "base/testing/status_matchers.h"
 #include "chunk/block.h"
 #include "chunk/chunk_layout.h"
+#include "chunk/optimizer_states.h"
 
 namespace gantry {
 namespace {
@@ -58,11 +59,19 @@ std::string Forge(std::string_view from, std::string_view to) {
 }
 
 TEST(Manifest, SavesWhatCannotBeDerived) {
-  EXPECT_THAT(SavedStates(DType::kBF16, Trainability::kTrainable),
-              ElementsAre(StateKind::kMaster, StateKind::kMomentum, StateKind::kVariance));
-  EXPECT_THAT(SavedStates(DType::kF32, Trainability::kTrainable),
-              ElementsAre(StateKind::kParameter, StateKind::kMomentum, StateKind::kVariance));
-  EXPECT_THAT(SavedStates(DType::kBF16, Trainability::kFrozen), ElementsAre(StateKind::kParameter));
+  using enum OptimizerKind;
+  for (const OptimizerKind kind : {kAdamW, kAdam}) {
+    EXPECT_THAT(SavedStates(DType::kBF16, Trainability::kTrainable, kind),
+                ElementsAre(StateKind::kMaster, StateKind::kMomentum, StateKind::kVariance));
+    EXPECT_THAT(SavedStates(DType::kF32, Trainability::kTrainable, kind),
+                ElementsAre(StateKind::kParameter, StateKind::kMomentum, StateKind::kVariance));
+  }
+  for (const OptimizerKind kind : {kSgd, kLion}) {
+    EXPECT_THAT(SavedStates(DType::kBF16, Trainability::kTrainable, kind),
+                ElementsAre(StateKind::kMaster, StateKind::kMomentum));
+    EXPECT_THAT(SavedStates(DType::kBF16, Trainability::kFrozen, kind),
+                ElementsAre(StateKind::kParameter));
+  }
   EXPECT_EQ(SavedDType(StateKind::kParameter, DType::kBF16), DType::kBF16);
   EXPECT_EQ(SavedDType(StateKind::kMomentum, DType::kBF16), DType::kF32);
 }
@@ -80,6 +89,21 @@ TEST(Manifest, ComesBackAsItWas) {
   EXPECT_EQ(parsed->tensors[1].trainability, Trainability::kFrozen);
   EXPECT_EQ(parsed->tensors[0].states[2].offset, 48);
   EXPECT_EQ(*SerializeManifest(*parsed), Text());
+}
+
+TEST(Manifest, NamesItsOptimizer) {
+  CheckpointManifest lion = Example();
+  lion.optimizer = OptimizerKind::kLion;
+  lion.tensors[0].states.pop_back();
+  lion.tensors[1].states[0].offset = 48;
+  const auto parsed = ParseManifest(*SerializeManifest(lion));
+  ASSERT_THAT(parsed, IsOk());
+  EXPECT_EQ(parsed->optimizer, OptimizerKind::kLion);
+  EXPECT_EQ(parsed->state_bytes(), 56);
+  // Manifests of the time before do not, and are of AdamW.
+  const auto old = ParseManifest(Forge("\"optimizer\": \"adamw\",\n", ""));
+  ASSERT_THAT(old, IsOk());
+  EXPECT_EQ(old->optimizer, OptimizerKind::kAdamW);
 }
 
 TEST(Manifest, AnEmptyModelIsAModel) { EXPECT_THAT(ParseManifest(*SerializeManifest({})), IsOk()); }
@@ -130,6 +154,9 @@ TEST(Manifest, RefusesContradictions) {
       {"\"state_bytes\": 80", "\"state_bytes\": 81", "it counts 81 bytes of state"},
       {"gantry-checkpoint", "other-checkpoint", "its format is 'other-checkpoint'"},
       {"\"data.seed\": \"7\"", "\"data.seed\": 7", "setting 'data.seed' is no text"},
+      {"\"optimizer\": \"adamw\"", "\"optimizer\": \"sgd\"", "it has 3 states"},
+      {"\"optimizer\": \"adamw\"", "\"optimizer\": \"adamx\"", "'adamx' is no optimizer"},
+      {"\"optimizer\": \"adamw\"", "\"optimizer\": 3", "'optimizer' is no text"},
       {"\"name\": \"w\"", "\"name\": \"\"", "is empty or there twice"},
       {"\"name\": \"w\"", "\"name\": \"f\"", "tensor's name, 'f'"},
       {"\"name\": \"w\"", "\"name\": null", "'name' is no text"},

@@ -17,6 +17,7 @@
 #include "base/files.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "chunk/optimizer_states.h"
 #include "trainer/booster/learning_rate.h"
 #include "trainer/booster/run_config.h"
 #include "trainer/checkpoint/manifest.h"
@@ -187,7 +188,11 @@ RunSettings SettingsOf(const RunConfig& config) {
     if (field.effect != FieldEffect::kNumbers) continue;
     settings[std::string(field.key)] = ValuesOf(field)[0];
   }
-  // As it takes effect: without a decay, nowhere.
+  // As it takes effect: a split master is an f32 one.
+  const bool eight_bit = config.optimizer.state_format == StateFormat::kEightBit;
+  settings["optimizer.state_format"] =
+      std::string(Name(eight_bit ? StateFormat::kEightBit : StateFormat::kF32));
+  // Without a decay, nowhere.
   settings["schedule.total_steps"] =
       StrCat(config.schedule.shape == DecayShape::kConstant ? 0 : ScheduleOf(config).total_steps);
   return settings;

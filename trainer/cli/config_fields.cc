@@ -64,8 +64,15 @@ std::string OneOf(std::span<const std::string_view> names) {
   return text;
 }
 
-bool InRange(double number, const RealField& field) {
-  return std::isfinite(number) && number >= field.least && number <= field.most;
+bool InRange(double number, double least, double most) {
+  return std::isfinite(number) && number >= least && number <= most;
+}
+
+std::string DescribeReal(double least, double most) {
+  constexpr double kOpen = std::numeric_limits<double>::min();
+  constexpr double kEndless = std::numeric_limits<double>::max();
+  return StrCat("a number ", least == kOpen ? "above 0" : StrCat("of at least ", NumberText(least)),
+                most == kEndless ? "" : StrCat(" and at most ", NumberText(most)));
 }
 
 bool IsTrue(std::string_view text) { return text == "true" || text == "yes" || text == "on"; }
@@ -115,7 +122,13 @@ bool Take(const SeedField& field, const std::string& text) {
 }
 bool Take(const RealField& field, const std::string& text) {
   const std::optional<double> number = ParseNumber<double>(text);
-  if (!number.has_value() || !InRange(*number, field)) return false;
+  if (!number.has_value() || !InRange(*number, field.least, field.most)) return false;
+  *field.value = *number;
+  return true;
+}
+bool Take(const DefaultedRealField& field, const std::string& text) {
+  const std::optional<double> number = ParseNumber<double>(text);
+  if (!number.has_value() || !InRange(*number, field.least, field.most)) return false;
   *field.value = *number;
   return true;
 }
@@ -156,15 +169,8 @@ std::string DescribeType(const ConfigField& field) {
                    return StrCat("a whole number from ", f.least, " to ", f.most);
                  },
                  [](const SeedField&) { return StrCat("a whole number of at least 0"); },
-                 [](const RealField& f) {
-                   constexpr double kOpen = std::numeric_limits<double>::min();
-                   const std::string least =
-                       f.least == kOpen ? "above 0" : StrCat("of at least ", NumberText(f.least));
-                   constexpr double kEndless = std::numeric_limits<double>::max();
-                   return StrCat(
-                       "a number ", least,
-                       f.most == kEndless ? "" : StrCat(" and at most ", NumberText(f.most)));
-                 },
+                 [](const RealField& f) { return DescribeReal(f.least, f.most); },
+                 [](const DefaultedRealField& f) { return DescribeReal(f.least, f.most); },
                  [](const SizeField& f) {
                    return StrCat("a size like 128MiB",
                                  f.least > Bytes::Zero() ? " that is more than 0" : "");
@@ -183,6 +189,9 @@ std::vector<std::string> ValuesOf(const ConfigField& field) {
       Overloaded{[](const IntegerField& f) { return Values{StrCat(*f.value)}; },
                  [](const SeedField& f) { return Values{StrCat(*f.value)}; },
                  [](const RealField& f) { return Values{NumberText(*f.value)}; },
+                 [](const DefaultedRealField& f) {
+                   return Values{NumberText(f.value->has_value() ? **f.value : f.implied())};
+                 },
                  [](const SizeField& f) { return Values{SizeText(*f.value)}; },
                  [](const FlagField& f) { return Values{*f.value ? "true" : "false"}; },
                  [](const TextField& f) { return Values{*f.value}; },

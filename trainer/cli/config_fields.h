@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,6 +34,12 @@ struct RealField {
   double least;
   double most;
 };
+struct DefaultedRealField {  // where none is set, what other settings imply
+  std::optional<double>* value;
+  std::function<double()> implied;
+  double least;
+  double most;
+};
 struct SizeField {  // "128MiB"
   Bytes* value;
   Bytes least;
@@ -55,8 +62,8 @@ struct ChoiceField {  // an enum, whose values are 0, 1, ... in the order of the
   std::function<size_t()> get;
   std::function<void(size_t)> set;
 };
-using FieldTarget = std::variant<IntegerField, SeedField, RealField, SizeField, FlagField,
-                                 TextField, NameField, ListField, ChoiceField>;
+using FieldTarget = std::variant<IntegerField, SeedField, RealField, DefaultedRealField, SizeField,
+                                 FlagField, TextField, NameField, ListField, ChoiceField>;
 
 // What a setting can change.
 enum class FieldEffect {

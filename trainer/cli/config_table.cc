@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -83,13 +84,28 @@ void AddData(DataConfig& c, Fields& fields) {
 }
 
 void AddOptimizer(OptimizerConfig& c, LearningRateSchedule& s, Fields& fields) {
+  const auto beta = [&c](std::optional<double>& value, double (*implied)(const OptimizerConfig&)) {
+    return DefaultedRealField{.value = &value,
+                              .implied = [&c, implied] { return implied(c); },
+                              .least = 0.0,
+                              .most = 0.999999};
+  };
   const Fields rows = {
-      {"optimizer.beta1", kNumbers, RealField{&c.beta1, 0.0, 0.999999}, "AdamW's first decay"},
-      {"optimizer.beta2", kNumbers, RealField{&c.beta2, 0.0, 0.999999}, "AdamW's second decay"},
+      {"optimizer.kind", kNumbers, Choice(c.kind, {"adamw", "adam", "sgd", "lion"}),
+       "what makes a step of a gradient; lion and sgd keep one moment, the others two"},
+      // SettingsOf says what of it decides the numbers.
+      {"optimizer.state_format", kMachine,
+       Choice(c.state_format, {"f32", "split_master", "eight_bit"}),
+       "split_master: the same numbers in 2 bytes less per bf16 parameter (adamw, adam); "
+       "eight_bit: moments in 8 bits, other numbers"},
+      {"optimizer.beta1", kNumbers, beta(c.beta1, Beta1Of),
+       "decay of the first moment; of sgd, its momentum"},
+      {"optimizer.beta2", kNumbers, beta(c.beta2, Beta2Of),
+       "decay of the second moment, and of lion's only one; if not set 0.95, lion 0.99; not sgd's"},
       {"optimizer.epsilon", kNumbers, RealField{&c.epsilon, kTiny, 1.0},
-       "added to the root of the second moment"},
+       "added to the root of the second moment of adamw and adam"},
       {"optimizer.weight_decay", kNumbers, RealField{&c.weight_decay, 0.0, 100.0},
-       "of matrices; norms have none"},
+       "of matrices; norms have none; part of the gradient with adam and sgd"},
       {"optimizer.max_gradient_norm", kNumbers, RealField{&c.max_gradient_norm, 0.0, kLargest},
        "clips the global gradient norm; 0 does not"},
       {"schedule.shape", kNumbers, Choice(s.shape, {"constant", "linear", "cosine"}),

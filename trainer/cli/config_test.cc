@@ -211,6 +211,8 @@ RunConfig Unusual() {
     } else if (std::holds_alternative<RealField>(field.target)) {
       const auto& real = std::get<RealField>(field.target);
       *real.value = *real.value == real.most ? real.most / 3 : *real.value / 3 + 1e-7;
+    } else if (std::holds_alternative<DefaultedRealField>(field.target)) {
+      *std::get<DefaultedRealField>(field.target).value = 0.625;
     } else if (std::holds_alternative<SizeField>(field.target)) {
       *std::get<SizeField>(field.target).value += 3_KiB + 1_B;
     } else if (std::holds_alternative<FlagField>(field.target)) {
@@ -313,6 +315,42 @@ TEST(Config, SettingsHoldWhatDecidesTheNumbers) {
   bad["model.width"] = "wide";
   EXPECT_THAT(ApplyModelSettings(bad, other), StatusIs(absl::StatusCode::kInvalidArgument,
                                                        "the checkpoint's model.width: expected"));
+}
+
+TEST(Config, OptimizersHaveTheirOwnBetas) {
+  struct Case {
+    const char* kind;
+    const char* beta1;
+    const char* beta2;
+  };
+  for (const Case& c : {Case{"adamw", "0.9", "0.95"}, Case{"adam", "0.9", "0.95"},
+                        Case{"sgd", "0.9", "0"}, Case{"lion", "0.9", "0.99"}}) {
+    RunConfig config;
+    ASSERT_THAT(ApplyOverride("optimizer.kind", c.kind, config), IsOk());
+    EXPECT_EQ(SettingsOf(config).at("optimizer.kind"), c.kind);
+    EXPECT_EQ(SettingsOf(config).at("optimizer.beta1"), c.beta1) << c.kind;
+    EXPECT_EQ(SettingsOf(config).at("optimizer.beta2"), c.beta2) << c.kind;
+    EXPECT_THAT(DumpYaml(config), HasSubstr(StrCat("  beta2: ", c.beta2, "\n")));
+  }
+  // What is set stays, whatever comes first.
+  RunConfig config;
+  ASSERT_THAT(ApplyYaml("optimizer: {beta2: 0.5, kind: lion, beta1: 0.25}", "c.yaml", config),
+              IsOk());
+  EXPECT_EQ(Beta1Of(config.optimizer), 0.25);
+  EXPECT_EQ(Beta2Of(config.optimizer), 0.5);
+  EXPECT_THAT(YamlError("optimizer: {beta2: 1}"),
+              HasSubstr("optimizer.beta2: expected a number of at least 0 and at most 0.999999"));
+  EXPECT_THAT(YamlError("optimizer: {kind: adafactor}"),
+              HasSubstr("expected one of adamw, adam, sgd, lion, not 'adafactor'"));
+}
+
+TEST(Config, OfTheStateFormatOnlyWhatChangesNumbersIsASetting) {
+  for (const auto& [format, setting] : {std::pair("f32", "f32"), std::pair("split_master", "f32"),
+                                        std::pair("eight_bit", "eight_bit")}) {
+    RunConfig config;
+    ASSERT_THAT(ApplyOverride("state_format", format, config), IsOk());
+    EXPECT_EQ(SettingsOf(config).at("optimizer.state_format"), setting);
+  }
 }
 
 TEST(Config, TheTableIsConsistent) {

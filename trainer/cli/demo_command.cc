@@ -33,6 +33,7 @@
 #include "trainer/cli/console.h"
 #include "trainer/cli/demo_report.h"
 #include "trainer/cli/demo_settings.h"
+#include "trainer/cli/exit_check.h"
 #include "trainer/cli/interrupt.h"
 #include "trainer/cli/reports.h"
 #include "trainer/data/byte_corpus.h"
@@ -47,6 +48,7 @@ constexpr std::string_view kPrompt = "The ";
 struct DemoRequest {
   DemoSettings settings;
   std::string out;
+  bool own_spill_folder = false;  // none was named
   OutputFormat format = OutputFormat::kText;
 };
 
@@ -96,6 +98,8 @@ absl::StatusOr<DemoRequest> ParseRequest(Arguments arguments) {
         "no text to train on: install the Debian package fortunes, or name files "
         "with --text=FILE");
   }
+  request.own_spill_folder = config.memory.spill_dirs.empty();
+  if (request.own_spill_folder) config.memory.spill_dirs = {StrCat(request.out, "/spill")};
   GANTRY_RETURN_IF_ERROR(ValidateTraining(config));
   return request;
 }
@@ -150,6 +154,8 @@ class TurnedRun {
                                                   .threads = ThreadsOf(config.train),
                                                   .compute_dtype = config.model.parameter_dtype,
                                                   .gradient_dtype = GradientDTypeOf(config),
+                                                  .optimizer = config.optimizer.kind,
+                                                  .state_format = config.optimizer.state_format,
                                                   .clock = &run->clock_,
                                                   .logger = &run->logger_,
                                                   .files = context.files}));
@@ -238,17 +244,16 @@ absl::Status Tell(const DemoRequest& request, const DemoResult& result,
 }
 
 // Nothing when it was stopped.
-absl::StatusOr<std::optional<DemoResult>> RunDemo(DemoRequest& request,
+absl::StatusOr<std::optional<DemoResult>> RunDemo(const DemoRequest& request,
                                                   const CommandContext& context) {
-  RunConfig& config = request.settings.config;
+  const RunConfig& config = request.settings.config;
   GANTRY_ASSIGN_OR_RETURN(
       const ByteCorpus corpus,
       ByteCorpus::Load(*context.files, {.files = config.data.files,
                                         .sequence_length = config.data.sequence_length}));
   GANTRY_RETURN_IF_ERROR(MakeDirectories(*context.files, request.out));
   SpillFolder spill(context.files);
-  if (config.memory.spill_dirs.empty()) {
-    config.memory.spill_dirs = {StrCat(request.out, "/spill")};
+  if (request.own_spill_folder) {
     GANTRY_RETURN_IF_ERROR(spill.Create(config.memory.spill_dirs[0]));
   }
 
@@ -276,6 +281,7 @@ absl::StatusOr<std::optional<DemoResult>> RunDemo(DemoRequest& request,
   return std::optional(DemoResult{.parameters = budgeted.parameters,
                                   .budgeted = std::move(budgeted.run),
                                   .resident = std::move(resident.run),
+                                  .left_behind = {},
                                   .sample = std::move(budgeted.sample)});
 }
 
@@ -284,10 +290,18 @@ absl::StatusOr<std::optional<DemoResult>> RunDemo(DemoRequest& request,
 CommandResult DemoCommand(Arguments arguments, const CommandContext& context) {
   absl::StatusOr<DemoRequest> request = ParseRequest(std::move(arguments));
   if (!request.ok()) return UsageError(request.status());
+  MonotonicClock clock;
+  ConsoleLogger logger(context.console);
+  ExitCheck exit_check({.files = context.files,
+                        .clock = &clock,
+                        .logger = &logger,
+                        .spill_folders = request->settings.config.memory.spill_dirs});
   absl::StatusOr<std::optional<DemoResult>> result = RunDemo(*request, context);
+  std::vector<std::string> left_behind = exit_check.Finish();
   if (!result.ok()) return Failure(result.status());
-  const std::optional<DemoResult> finished = *std::move(result);
+  std::optional<DemoResult> finished = *std::move(result);
   if (!finished.has_value()) return {.exit_code = kExitInterrupted, .status = absl::OkStatus()};
+  finished->left_behind = std::move(left_behind);
   const absl::Status told = Tell(*request, *finished, context);
   return told.ok() ? CommandResult{} : Failure(told);
 }

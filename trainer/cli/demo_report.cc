@@ -105,7 +105,8 @@ std::string DemoJson(const DemoResult& result) {
       {"practicality", result.practicality()},
       {"bitwise_equal", result.bitwise_equal()},
       {"stall_seconds", run.stall_seconds},
-      {"io_backend", run.statistics.io_backend()}};
+      {"io_backend", run.statistics.io_backend()},
+      {"left_behind", result.left_behind}};
   return json.dump(2) + "\n";
 }
 

@@ -25,7 +25,8 @@ struct DemoResult {
   int64_t parameters = 0;
   DemoRun budgeted;
   DemoRun resident;
-  std::string sample;  // text that the budgeted model wrote, with its prompt
+  std::vector<std::string> left_behind;  // by the runs, in words
+  std::string sample;                    // text that the budgeted model wrote, with its prompt
 
   // Whether all losses and all parameters are the same to the bit.
   bool bitwise_equal() const;

@@ -60,12 +60,13 @@ TEST(DemoReport, TheSummaryHasExactlyItsKeys) {
   const auto json = nlohmann::ordered_json::parse(DemoJson(Example()));
   std::vector<std::string> keys;
   for (const auto& [key, value] : json.items()) keys.push_back(key);
-  EXPECT_THAT(keys,
-              ElementsAreArray({"model_parameters", "model_state_bytes", "device_budget_bytes",
-                                "device_peak_bytes", "host_budget_bytes", "host_peak_bytes",
-                                "nvme_read_bytes", "nvme_written_bytes", "steps", "loss_first",
-                                "loss_last", "tokens_per_second", "resident_tokens_per_second",
-                                "practicality", "bitwise_equal", "stall_seconds", "io_backend"}));
+  EXPECT_THAT(
+      keys,
+      ElementsAreArray({"model_parameters", "model_state_bytes", "device_budget_bytes",
+                        "device_peak_bytes", "host_budget_bytes", "host_peak_bytes",
+                        "nvme_read_bytes", "nvme_written_bytes", "steps", "loss_first", "loss_last",
+                        "tokens_per_second", "resident_tokens_per_second", "practicality",
+                        "bitwise_equal", "stall_seconds", "io_backend", "left_behind"}));
   EXPECT_EQ(json["model_parameters"], 100);
   EXPECT_EQ(json["model_state_bytes"], 1600);
   EXPECT_EQ(json["device_budget_bytes"], 128 << 20);

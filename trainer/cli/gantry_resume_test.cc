@@ -58,16 +58,19 @@ std::vector<std::string> RunDirectories(const ProgramFolder& folder) {
   return names;
 }
 
-TEST(GantryResume, KilledAtAnyMomentAndResumedIsBitIdentical) {
+class GantryKilledTest : public ::testing::TestWithParam<std::vector<std::string>> {};
+
+TEST_P(GantryKilledTest, AtAnyMomentAndResumedIsBitIdentical) {
   constexpr uint64_t kSeed = 77;
   SCOPED_TRACE(kSeed);
   const Random random({.seed = kSeed, .stream = 0});
   const ProgramFolder folder("kill");
-  const ProgramResult whole = RunProgram(folder.Train({"--json", "--log_file=whole.jsonl"}));
+  const ProgramResult whole =
+      RunProgram(folder.Train(With(GetParam(), {"--json", "--log_file=whole.jsonl"})));
   ASSERT_EQ(whole.exit_code, 0) << whole.err;
 
-  const ProgramOptions options =
-      folder.Train(With(kTight, {"--json", "--checkpoint_dir=c", "--log_file=killed.jsonl"}));
+  const ProgramOptions options = folder.Train(
+      With(With(GetParam(), kTight), {"--json", "--checkpoint_dir=c", "--log_file=killed.jsonl"}));
   int64_t killed = 0;
   ProgramResult last;
   for (uint64_t life = 0; life < 40; ++life) {
@@ -86,6 +89,7 @@ TEST(GantryResume, KilledAtAnyMomentAndResumedIsBitIdentical) {
   }
   EXPECT_GE(killed, 2) << "the runs ended before they could be killed";
   ASSERT_EQ(last.exit_code, 0) << last.err;
+  EXPECT_EQ(JsonValue(last.out, "left_behind"), "[]") << last.err;
   EXPECT_EQ(JsonValue(last.out, "parameter_hash"), JsonValue(whole.out, "parameter_hash"));
   EXPECT_EQ(Losses(folder, "killed.jsonl"), Losses(folder, "whole.jsonl"));
   EXPECT_THAT(last.err, HasSubstr(StrCat("runs that died left ", killed)));
@@ -147,6 +151,13 @@ TEST(GantryResume, CleanLeavesOtherMachinesAloneAndNamesThem) {
   EXPECT_EQ(train.exit_code, 0) << train.err;
   EXPECT_THAT(train.err, Not(HasSubstr("gantry clean"))) << "there is nothing to do about it here";
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    GantryResume, GantryKilledTest,
+    ::testing::Values(std::vector<std::string>{}, std::vector<std::string>{"--kind=lion"},
+                      std::vector<std::string>{"--kind=adam", "--state_format=eight_bit"},
+                      std::vector<std::string>{"--state_format=split_master"}),
+    [](const auto& info) { return "case" + std::to_string(info.index); });
 
 TEST(GantryResume, CtrlCSavesAndSaysHowToResume) {
   for (const int number : {SIGINT, SIGTERM}) {

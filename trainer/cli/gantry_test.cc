@@ -80,6 +80,55 @@ TEST(Gantry, TrainsGeneratesAndInspects) {
               AllOf(HasSubstr("model.layers: 2"), HasSubstr("model.embed_tokens.weight")));
 }
 
+TEST(Gantry, TrainsWithEveryOptimizerAndShowsIt) {
+  const ProgramFolder folder("optimizers");
+  for (const std::string kind : {"adamw", "adam", "sgd", "lion"}) {
+    SCOPED_TRACE(kind);
+    const std::vector<std::string> more = {StrCat("--kind=", kind), "--steps=6", "--json",
+                                           StrCat("--checkpoint_dir=", kind)};
+    const ProgramResult train = RunProgram(folder.Train(more));
+    ASSERT_EQ(train.exit_code, 0) << train.err;
+    EXPECT_EQ(JsonValue(train.out, "steps"), "6");
+    EXPECT_EQ(JsonValue(train.out, "state_outside_slots_bytes"), "0");
+    const ProgramResult inspect = folder.Run({"inspect", kind, "--verify", "--json"});
+    EXPECT_EQ(JsonValue(inspect.out, "optimizer"), StrCat("\"", kind, "\""));
+    EXPECT_THAT(folder.Run({"inspect", kind}).out,
+                AllOf(HasSubstr(StrCat("with the states of ", kind)),
+                      HasSubstr(StrCat("optimizer.kind: ", kind)),
+                      HasSubstr("optimizer.state_format: f32")));
+  }
+  const ProgramResult other =
+      RunProgram(folder.Train({"--kind=sgd", "--steps=9", "--checkpoint_dir=lion"}));
+  EXPECT_EQ(other.exit_code, 1);
+  EXPECT_EQ(ErrorLine(other),
+            "gantry: error: checkpoint 'lion/step-00000006' holds the states of lion, not of sgd: "
+            "go on with the same optimizer, or start a new run\n");
+}
+
+// Split masters change no number: a run may be resumed with or without. Eight-bit moments do.
+TEST(Gantry, ResumesWithSplitMastersAsWithout) {
+  const ProgramFolder folder("formats");
+  const auto train = [&](const char* format, const char* steps, const char* checkpoints) {
+    return RunProgram(folder.Train({StrCat("--state_format=", format), StrCat("--steps=", steps),
+                                    StrCat("--checkpoint_dir=", checkpoints), "--json"}));
+  };
+  const ProgramResult whole = train("f32", "9", "whole");
+  ASSERT_EQ(whole.exit_code, 0) << whole.err;
+  ASSERT_EQ(train("split_master", "3", "parts").exit_code, 0);
+  ASSERT_EQ(train("f32", "6", "parts").exit_code, 0);
+  const ProgramResult last = train("split_master", "9", "parts");
+  ASSERT_EQ(last.exit_code, 0) << last.err;
+  EXPECT_EQ(JsonValue(last.out, "first_step"), "6");
+  EXPECT_EQ(JsonValue(last.out, "parameter_hash"), JsonValue(whole.out, "parameter_hash"));
+  EXPECT_THAT(last.err, Not(HasSubstr("other settings")));
+  EXPECT_EQ(folder.Read("parts/step-00000009/state.bin"),
+            folder.Read("whole/step-00000009/state.bin"));
+  const ProgramResult eight = train("eight_bit", "12", "parts");
+  ASSERT_EQ(eight.exit_code, 0) << eight.err;
+  EXPECT_THAT(eight.err, HasSubstr("other settings (optimizer.state_format)"));
+  EXPECT_NE(JsonValue(eight.out, "state_outside_slots_bytes"), "0");
+}
+
 TEST(Gantry, TheBudgetDoesNotChangeTheGeneratedText) {
   const ProgramFolder folder("generate_budget");
   ASSERT_EQ(RunProgram(folder.Train({"--checkpoint_dir=a"})).exit_code, 0);
@@ -93,6 +142,7 @@ TEST(Gantry, TheBudgetDoesNotChangeTheGeneratedText) {
   const ProgramResult tight = folder.Run(generate);
   ASSERT_EQ(tight.exit_code, 0) << tight.err;
   EXPECT_EQ(JsonValue(tight.out, "text"), JsonValue(roomy.out, "text"));
+  EXPECT_EQ(JsonValue(tight.out, "left_behind"), "[]") << tight.err;
 }
 
 TEST(Gantry, JsonIsOneObjectOnStandardOutput) {
@@ -105,6 +155,7 @@ TEST(Gantry, JsonIsOneObjectOnStandardOutput) {
                           "device_peak_bytes", "nvme_read_bytes", "io_backend"}) {
     EXPECT_THAT(JsonValue(result.out, key), Not(IsEmpty()));
   }
+  EXPECT_EQ(JsonValue(result.out, "left_behind"), "[]");
   EXPECT_EQ(folder.Run({"version", "--json"}).out, "{\"version\":\"0.1.0\"}\n");
 }
 
@@ -173,6 +224,9 @@ TEST(Gantry, UsageErrorsAreOneLineAndTwo) {
        "memory.host_memory: an emulated device needs host memory beside it; give at least a few "
        "MiB, like 512MiB, or set memory.device=unified"},
       {{"train", "tiny.yaml", "--heads=3", "--kv_heads=2"}, "model: "},
+      {{"train", "tiny.yaml", "--kind=lion", "--state_format=split_master"},
+       "optimizer: states in the format split_master need a variance, which the optimizer lion "
+       "does not have"},
       {{"train", "tiny.yaml", "--chunk_elements=5"}, "memory.chunk_elements: must be 0 or a "},
       {{"train", "tiny.yaml", "--warmup_steps=13", "--shape=linear", "--total_steps=12"},
        "schedule: the learning rate's decay ends at step 12, before its warm-up of 13 steps does"},

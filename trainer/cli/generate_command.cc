@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -22,6 +23,7 @@
 #include "trainer/cli/command.h"
 #include "trainer/cli/config.h"
 #include "trainer/cli/console.h"
+#include "trainer/cli/exit_check.h"
 #include "trainer/cli/interrupt.h"
 #include "trainer/models/llama.h"
 #include "trainer/models/llama_config.h"
@@ -58,7 +60,7 @@ absl::StatusOr<std::unique_ptr<LlamaModel>> FrozenModel(GeminiPlugin& plugin,
 }
 
 absl::StatusOr<Generated> Generate(RunConfig config, const CommandContext& context,
-                                   OutputFormat format) {
+                                   OutputFormat format, Clock& clock) {
   GANTRY_ASSIGN_OR_RETURN(const Checkpoint checkpoint,
                           Checkpoint::Open(context.files, config.generate.checkpoint));
   GANTRY_RETURN_IF_ERROR(ApplyModelSettings(checkpoint.manifest().settings, config));
@@ -69,7 +71,6 @@ absl::StatusOr<Generated> Generate(RunConfig config, const CommandContext& conte
   config.model.max_sequence = std::max(
       config.model.max_sequence, static_cast<int64_t>(request.prompt.size()) + request.tokens);
   ConsoleLogger logger(context.console);
-  MonotonicClock clock;
   GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<GeminiPlugin> plugin,
                           GeminiPlugin::Create({.memory = &config.memory,
                                                 .threads = ThreadsOf(config.train),
@@ -106,7 +107,14 @@ CommandResult GenerateCommand(Arguments arguments, const CommandContext& context
   const absl::Status valid = CheckRequest(*config);
   if (!valid.ok()) return UsageError(valid);
 
-  const absl::StatusOr<Generated> generated = Generate(*config, context, *format);
+  MonotonicClock clock;
+  ConsoleLogger logger(context.console);
+  ExitCheck exit_check({.files = context.files,
+                        .clock = &clock,
+                        .logger = &logger,
+                        .spill_folders = config->memory.spill_dirs});
+  const absl::StatusOr<Generated> generated = Generate(*config, context, *format, clock);
+  const std::vector<std::string> left_behind = exit_check.Finish();
   if (!generated.ok()) return Failure(generated.status());
   if (*format == OutputFormat::kJson) {
     const Json json = {{"command", "generate"},
@@ -114,7 +122,8 @@ CommandResult GenerateCommand(Arguments arguments, const CommandContext& context
                        {"prompt", config->generate.prompt},
                        {"text", generated->text},
                        {"tokens", std::ssize(generated->text)},
-                       {"seconds", generated->seconds}};
+                       {"seconds", generated->seconds},
+                       {"left_behind", left_behind}};
     context.console->Out(json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
   }
   if (context.stop->requested()) return {.exit_code = kExitInterrupted, .status = {}};

@@ -14,6 +14,7 @@
 #include "base/strings.h"
 #include "chunk/block.h"
 #include "chunk/chunk_layout.h"
+#include "chunk/optimizer_states.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/cli/arguments.h"
@@ -55,6 +56,7 @@ std::string InspectJson(const Checkpoint& checkpoint, Verified verified) {
                      {"sequences", manifest.position.sequences},
                      {"parameters", ElementsOf(manifest)},
                      {"state_bytes", manifest.state_bytes()},
+                     {"optimizer", Name(manifest.optimizer)},
                      {"verified", verified == Verified::kYes},
                      {"settings", manifest.settings},
                      {"tensors", std::move(tensors)}};
@@ -77,6 +79,7 @@ std::string InspectText(const Checkpoint& checkpoint, Verified verified) {
   std::string text = StrCat(
       checkpoint.path(), "\nstep ", manifest.position.step, ", ", manifest.position.sequences,
       " sequences read, ", ElementsOf(manifest), " parameters, ", Bytes(manifest.state_bytes()),
+      " with the states of ", manifest.optimizer,
       verified == Verified::kYes ? ", every checksum fits" : "", "\n\nsettings\n");
   for (const auto& [key, value] : manifest.settings) text += StrCat("  ", key, ": ", value, "\n");
   text += "\ntensors\n";

@@ -29,6 +29,7 @@
 #include "trainer/cli/command.h"
 #include "trainer/cli/config.h"
 #include "trainer/cli/console.h"
+#include "trainer/cli/exit_check.h"
 #include "trainer/cli/interrupt.h"
 #include "trainer/cli/reports.h"
 #include "trainer/data/byte_corpus.h"
@@ -84,7 +85,8 @@ Json OrNull(const std::optional<T>& value) {
   return value.has_value() ? Json(*value) : Json(nullptr);
 }
 
-std::string SummaryJson(const TrainingSummary& summary) {
+std::string SummaryJson(const TrainingSummary& summary,
+                        const std::vector<std::string>& left_behind) {
   Json json = {{"command", "train"},
                {"stopped", summary.end == RunEnd::kStopped},
                {"first_step", summary.first_step},
@@ -96,10 +98,12 @@ std::string SummaryJson(const TrainingSummary& summary) {
                {"tokens_per_second", summary.tokens_per_second()},
                {"stall_seconds", static_cast<double>(summary.stall) * 1e-9},
                {"parameter_hash", summary.parameter_hash},
-               {"checkpoint", summary.checkpoint}};
+               {"checkpoint", summary.checkpoint},
+               {"left_behind", left_behind}};
   if (summary.engine.has_value()) {
     json.update(ToJson(summary.engine->device, "device"));
     json.update(ToJson(summary.engine->host, "host"));
+    json["state_outside_slots_bytes"] = summary.engine->state_outside_slots.count();
     json["nvme_read_bytes"] = LaneBytes(*summary.engine, TransferLane::kFileRead);
     json["nvme_written_bytes"] = LaneBytes(*summary.engine, TransferLane::kFileWrite);
     json["io_backend"] = summary.engine->io_backend();
@@ -129,19 +133,20 @@ void TellStop(const TrainingSummary& summary, Console& console) {
 }
 
 absl::StatusOr<TrainingSummary> Train(const RunConfig& config, const CommandContext& context,
-                                      Logger& logger) {
+                                      Clock& clock, Logger& logger) {
   GANTRY_ASSIGN_OR_RETURN(
       const ByteCorpus corpus,
       ByteCorpus::Load(*context.files, {.files = config.data.files,
                                         .sequence_length = config.data.sequence_length,
                                         .validation_fraction = config.data.validation_fraction}));
   GANTRY_ASSIGN_OR_RETURN(const Outputs outputs, OpenOutputs(context.files, config.train));
-  MonotonicClock clock;
   GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<GeminiPlugin> plugin,
                           GeminiPlugin::Create({.memory = &config.memory,
                                                 .threads = ThreadsOf(config.train),
                                                 .compute_dtype = config.model.parameter_dtype,
                                                 .gradient_dtype = GradientDTypeOf(config),
+                                                .optimizer = config.optimizer.kind,
+                                                .state_format = config.optimizer.state_format,
                                                 .clock = &clock,
                                                 .logger = &logger,
                                                 .files = context.files,
@@ -178,9 +183,15 @@ CommandResult TrainCommand(Arguments arguments, const CommandContext& context) {
   if (!valid.ok()) return UsageError(valid);
 
   ConsoleLogger logger(context.console);
-  const absl::StatusOr<TrainingSummary> summary = Train(*config, context, logger);
+  MonotonicClock clock;
+  ExitCheck exit_check({.files = context.files,
+                        .clock = &clock,
+                        .logger = &logger,
+                        .spill_folders = config->memory.spill_dirs});
+  const absl::StatusOr<TrainingSummary> summary = Train(*config, context, clock, logger);
+  const std::vector<std::string> left_behind = exit_check.Finish();
   if (!summary.ok()) return Failure(summary.status());
-  context.console->Out(*format == OutputFormat::kJson ? SummaryJson(*summary)
+  context.console->Out(*format == OutputFormat::kJson ? SummaryJson(*summary, left_behind)
                                                       : SummaryText(*summary));
   if (summary->end == RunEnd::kFinished) return {};
   TellStop(*summary, *context.console);

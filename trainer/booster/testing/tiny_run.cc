@@ -56,8 +56,10 @@ TinyMachine::TinyMachine(const RunConfig& config) : compute_dtype_(config.model.
   auto matmul = MatMul::Create({});
   GANTRY_CHECK_OK(matmul.status());
   matmul_ = *std::move(matmul);
-  auto store =
-      MemoryStore::Create({.gradient_dtype = GradientDTypeOf(config), .team = team_.get()});
+  auto store = MemoryStore::Create({.gradient_dtype = GradientDTypeOf(config),
+                                    .team = team_.get(),
+                                    .optimizer = config.optimizer.kind,
+                                    .state_format = config.optimizer.state_format});
   GANTRY_CHECK_OK(store.status());
   store_ = *std::move(store);
 }

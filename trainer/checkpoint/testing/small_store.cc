@@ -15,14 +15,19 @@
 #include "base/random.h"
 #include "chunk/block.h"
 #include "chunk/chunk_layout.h"
+#include "chunk/optimizer_states.h"
 #include "gemini/testing/memory_store.h"
 
 namespace gantry {
 namespace {
 
-std::vector<StateKind> KindsOf(const TensorSpec& spec) {
-  if (spec.trainability == Trainability::kFrozen) return {StateKind::kParameter};
-  return {StateKind::kParameter, StateKind::kMaster, StateKind::kMomentum, StateKind::kVariance};
+std::vector<StateKind> KindsOf(const ChunkLayout& layout, TensorId tensor) {
+  std::vector<StateKind> kinds;
+  for (const StateKind kind :
+       {StateKind::kParameter, StateKind::kMaster, StateKind::kMomentum, StateKind::kVariance}) {
+    if (layout.HasState(kind, tensor)) kinds.push_back(kind);
+  }
+  return kinds;
 }
 
 DType DTypeOfKind(const TensorSpec& spec, StateKind kind) {
@@ -56,7 +61,8 @@ std::vector<TensorSpec> SmallModel() {
           {.name = "scalar", .shape = {}, .dtype = DType::kBF16}};
 }
 
-SmallStore MakeSmallStore(const std::vector<TensorSpec>& tensors, int64_t chunk_elements) {
+SmallStore MakeSmallStore(const std::vector<TensorSpec>& tensors, int64_t chunk_elements,
+                          OptimizerKind optimizer, StateFormat format) {
   SmallStore result;
   auto team = ThreadTeam::Create({.threads = 1});
   GANTRY_CHECK_OK(team.status());
@@ -64,7 +70,9 @@ SmallStore MakeSmallStore(const std::vector<TensorSpec>& tensors, int64_t chunk_
   auto store = MemoryStore::Create({.chunk_elements = chunk_elements,
                                     .gradient_dtype = DType::kF32,
                                     .activation_slots = 1,
-                                    .team = result.team.get()});
+                                    .team = result.team.get(),
+                                    .optimizer = optimizer,
+                                    .state_format = format});
   GANTRY_CHECK_OK(store.status());
   result.store = *std::move(store);
   for (const TensorSpec& spec : tensors) {
@@ -82,7 +90,7 @@ void FillStates(MemoryStore& store, uint64_t seed) {
   for (int64_t i = 0; i < store.layout().tensor_count(); ++i) {
     const TensorId id(i);
     const TensorSpec& spec = store.layout().tensor(id);
-    for (const StateKind kind : KindsOf(spec)) {
+    for (const StateKind kind : KindsOf(store.layout(), id)) {
       // The parameter of a trainable tensor follows from its master.
       if (kind == StateKind::kParameter && spec.trainability == Trainability::kTrainable) continue;
       const std::vector<std::byte> bytes = RandomElements(
@@ -97,7 +105,7 @@ std::vector<std::byte> AllStates(MemoryStore& store) {
   for (int64_t i = 0; i < store.layout().tensor_count(); ++i) {
     const TensorId id(i);
     const TensorSpec& spec = store.layout().tensor(id);
-    for (const StateKind kind : KindsOf(spec)) {
+    for (const StateKind kind : KindsOf(store.layout(), id)) {
       const int64_t bytes = store.layout().placement(id).elements * SizeOf(DTypeOfKind(spec, kind));
       const size_t begin = all.size();
       all.resize(begin + static_cast<size_t>(bytes));

@@ -11,6 +11,7 @@
 
 #include "base/parallel_for.h"
 #include "chunk/chunk_layout.h"
+#include "chunk/optimizer_states.h"
 #include "gemini/testing/memory_store.h"
 
 namespace gantry {
@@ -24,7 +25,9 @@ struct SmallStore {
 };
 
 // Sealed, all states zero. Aborts on errors.
-SmallStore MakeSmallStore(const std::vector<TensorSpec>& tensors, int64_t chunk_elements);
+SmallStore MakeSmallStore(const std::vector<TensorSpec>& tensors, int64_t chunk_elements,
+                          OptimizerKind optimizer = OptimizerKind::kAdamW,
+                          StateFormat format = StateFormat::kF32);
 
 // Fills every saved state with finite numbers that depend on the seed.
 void FillStates(MemoryStore& store, uint64_t seed);
