@@ -198,7 +198,7 @@ absl::Status EngineImpl::WriteSplitMaster(StateKind kind, ChunkId chunk, int64_t
   const size_t count = bytes.size() / static_cast<size_t>(SizeOf(dtype));
   std::vector<uint16_t> parameter(count);
   std::vector<uint16_t> low_half(count);
-  std::vector<char> tie_up(count);
+  std::vector<float> tie(count);  // its sign
   for (size_t i = 0; i < count; ++i) {
     SplitState split{};
     if (kind == StateKind::kMaster) {
@@ -209,7 +209,7 @@ absl::Status EngineImpl::WriteSplitMaster(StateKind kind, ChunkId chunk, int64_t
     }
     parameter[i] = split.parameter.bits;
     low_half[i] = split.low_half;
-    tie_up[i] = std::signbit(split.variance) ? 1 : 0;
+    tie[i] = split.variance;
   }
   const BlockBytes writes[] = {{StateKind::kParameter, BytesOf(parameter)},
                                {StateKind::kMaster, BytesOf(low_half)}};
@@ -217,14 +217,14 @@ absl::Status EngineImpl::WriteSplitMaster(StateKind kind, ChunkId chunk, int64_t
   // Initial values of untouched variances need no bit most often, and then no block either.
   const BlockIndex variance = Index(StateKind::kVariance, chunk);
   if (manager_->block(variance).content == BlockContent::kZero &&
-      std::ranges::find(tie_up, 1) == tie_up.end()) {
+      std::ranges::none_of(tie, [](float t) { return std::signbit(t); })) {
     return absl::OkStatus();
   }
   std::vector<float> stored(count);
   const auto stored_bytes = std::as_writable_bytes(std::span(stored));
   GANTRY_RETURN_IF_ERROR(ReadBlock(StateKind::kVariance, chunk, element, stored_bytes));
   for (size_t i = 0; i < count; ++i) {
-    stored[i] = std::copysign(stored[i], tie_up[i] != 0 ? -1.0f : 1.0f);
+    stored[i] = std::copysign(stored[i], tie[i]);
   }
   const BlockBytes write{StateKind::kVariance, stored_bytes};
   return WriteBlocks(chunk, element, std::span(&write, 1));
