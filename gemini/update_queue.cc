@@ -142,7 +142,7 @@ std::vector<BlockIndex> UpdateQueue::UpdatedBlocks(ChunkId chunk) const {
   return blocks;
 }
 
-std::vector<Want> UpdateQueue::Wants() const {
+std::vector<Want> UpdateQueue::Wants() {
   std::vector<Want> wants;
   size_t count = 0;
   for (const auto& [order, c] : to_norm_) {
@@ -158,14 +158,21 @@ std::vector<Want> UpdateQueue::Wants() const {
                        .source = parameter ? Want::Source::kNothing : Want::Source::kContent});
     }
   }
-  count = 0;
-  for (const auto& [order, c] : to_update_) {
-    if (count == kUpdateWindow) break;
-    if (!MayUpdate(ChunkId(c))) continue;
-    ++count;
-    AddWants(ChunkId(c), wants);
-  }
+  RefreshWindow();
+  for (const ChunkId chunk : window_) AddWants(chunk, wants);
   return wants;
+}
+
+void UpdateQueue::RefreshWindow() {
+  std::erase_if(window_, [&](ChunkId chunk) {
+    return !to_update_.contains({at(chunk).order, chunk.value()}) || !MayUpdate(chunk);
+  });
+  for (const auto& [order, c] : to_update_) {
+    if (window_.size() >= kUpdateWindow) return;
+    const ChunkId chunk(c);
+    if (std::ranges::find(window_, chunk) != window_.end() || !MayUpdate(chunk)) continue;
+    window_.push_back(chunk);
+  }
 }
 
 void UpdateQueue::AddWants(ChunkId chunk, std::vector<Want>& wants) const {

@@ -122,7 +122,7 @@ class UpdateQueue {
   bool OnlyUndecidedLeft() const;
 
   // What the mover should bring to the update tiers, most urgent first.
-  std::vector<Want> Wants() const;
+  std::vector<Want> Wants();
 
   // A job whose blocks are in place (they are pinned now), or nothing.
   absl::StatusOr<std::optional<Job>> TakeJob();
@@ -157,6 +157,7 @@ class UpdateQueue {
   std::vector<BlockIndex> RestoredBlocks(ChunkId chunk) const;
   void RunRestore(ChunkId chunk);
   void AddWants(ChunkId chunk, std::vector<Want>& wants) const;
+  void RefreshWindow();
   bool NormReady(ChunkId chunk) const;
   bool UpdateReady(ChunkId chunk) const;
   void RunNorm(ChunkId chunk);
@@ -182,8 +183,11 @@ class UpdateQueue {
   int64_t pending_ = 0;
   int64_t running_ = 0;
   std::shared_ptr<StepContext> current_;
-  std::set<std::pair<int64_t, int64_t>> to_norm_;     // (order, chunk)
-  std::set<std::pair<int64_t, int64_t>> to_update_;   // (order, chunk); normed, maybe undecided
+  std::set<std::pair<int64_t, int64_t>> to_norm_;    // (order, chunk)
+  std::set<std::pair<int64_t, int64_t>> to_update_;  // (order, chunk); normed, maybe undecided
+  // Of to_update_, whose states are wanted. A chunk stays until its update, also when another comes
+  // whose parameters are needed sooner: what was read for it would have to be read again.
+  std::vector<ChunkId> window_;
   std::set<std::pair<int64_t, int64_t>> tentative_;   // (order, chunk); updated before the decision
   std::set<std::pair<int64_t, int64_t>> to_restore_;  // (order, chunk)
   int64_t tentative_running_ = 0;

@@ -54,11 +54,10 @@ TransferEngine::~TransferEngine() {
   to_device_.reset();
 }
 
-void TransferEngine::Enter(TransferLane lane, int64_t bytes) {
+void TransferEngine::Enter(TransferLane lane) {
   const auto l = static_cast<size_t>(lane);
   if (active_[l]++ == 0) busy_since_[l] = options_.clock->Now();
   ++counters_[l].transfers;
-  counters_[l].bytes += bytes;
 }
 
 void TransferEngine::Leave(TransferLane lane, Nanoseconds begin) {
@@ -68,13 +67,13 @@ void TransferEngine::Leave(TransferLane lane, Nanoseconds begin) {
   if (options_.trace_sink != nullptr) options_.trace_sink->Slice(Name(lane), "block", begin, now);
 }
 
-TransferTicket TransferEngine::Begin(TransferLane lane, size_t requests, int64_t bytes) {
+TransferTicket TransferEngine::Begin(TransferLane lane, size_t requests) {
   const TransferTicket ticket(next_ticket_++);
   under_way_.emplace(ticket.value(), Transfer{.lane = lane,
                                               .parts_left = static_cast<int>(requests),
                                               .begin = options_.clock->Now(),
                                               .status = absl::OkStatus()});
-  Enter(lane, bytes);
+  Enter(lane);
   return ticket;
 }
 
@@ -92,8 +91,7 @@ TransferTicket TransferEngine::Copy(CopyDirection direction, std::span<const Cop
   GANTRY_CHECK(lane != nullptr) << "a unified device has no copy lanes";
   const TransferTicket ticket = [&] {
     MutexLock lock(mutex_);
-    return Begin(down ? TransferLane::kDeviceToHost : TransferLane::kHostToDevice, parts.size(),
-                 options_.part_bytes.count() * static_cast<int64_t>(parts.size()));
+    return Begin(down ? TransferLane::kDeviceToHost : TransferLane::kHostToDevice, parts.size());
   }();
   for (const CopyPart& part : parts) {
     lane->Submit({.destination = part.destination,
@@ -112,13 +110,12 @@ TransferTicket TransferEngine::ReadFile(std::span<const FilePart> parts, IoPrior
   TransferTicket ticket(-1);
   {
     MutexLock lock(mutex_);
-    ticket =
-        Begin(TransferLane::kFileRead, parts.size(), bytes * static_cast<int64_t>(parts.size()));
+    ticket = Begin(TransferLane::kFileRead, parts.size());
     for (const FilePart& part : parts) {
       reads.push_back({.extent = part.extent,
                        .buffer = {part.memory, static_cast<size_t>(bytes)},
                        .priority = priority,
-                       .tag = AddRequest({.ticket = ticket})});
+                       .tag = AddRequest({.ticket = ticket, .bytes = bytes})});
     }
   }
   for (const StoreRead& read : reads) store_->Read(read);
@@ -133,13 +130,12 @@ TransferTicket TransferEngine::WriteFile(std::span<const FilePart> parts, IoPrio
   TransferTicket ticket(-1);
   {
     MutexLock lock(mutex_);
-    ticket =
-        Begin(TransferLane::kFileWrite, parts.size(), bytes * static_cast<int64_t>(parts.size()));
+    ticket = Begin(TransferLane::kFileWrite, parts.size());
     for (const FilePart& part : parts) {
       writes.push_back({.extent = part.extent,
                         .buffer = {part.memory, static_cast<size_t>(bytes)},
                         .priority = priority,
-                        .tag = AddRequest({.ticket = ticket})});
+                        .tag = AddRequest({.ticket = ticket, .bytes = bytes})});
     }
   }
   for (const StoreWrite& write : writes) store_->Write(write);
@@ -156,8 +152,7 @@ TransferTicket TransferEngine::FetchFile(std::span<const FetchPart> parts, IoPri
   TransferTicket ticket(-1);
   {
     MutexLock lock(mutex_);
-    ticket = Begin(TransferLane::kFileRead, parts.size() * static_cast<size_t>(pieces),
-                   bytes * static_cast<int64_t>(parts.size()));
+    ticket = Begin(TransferLane::kFileRead, parts.size() * static_cast<size_t>(pieces));
     for (const FetchPart& part : parts) {
       for (int64_t offset = 0; offset < bytes; offset += kSubBlockBytes) {
         const int64_t size = std::min(kSubBlockBytes, bytes - offset);
@@ -202,7 +197,10 @@ void TransferEngine::Cancel(TransferTicket ticket) {
 
 void TransferEngine::OnCopyComplete(uint64_t tag, absl::Status status) {
   MutexLock lock(mutex_);
-  FinishPart(TransferTicket(static_cast<int64_t>(tag)), status);
+  const TransferTicket ticket(static_cast<int64_t>(tag));
+  const Transfer& transfer = under_way_.find(ticket.value())->second;
+  if (status.ok() && !transfer.fetch) Count(transfer.lane, options_.part_bytes.count());
+  FinishPart(ticket, status);
 }
 
 void TransferEngine::OnStoreComplete(uint64_t tag, absl::Status status) {
@@ -217,12 +215,13 @@ void TransferEngine::OnStoreComplete(uint64_t tag, absl::Status status) {
     if (transfer.reads_left > 0 && --transfer.reads_left == 0) {
       Leave(TransferLane::kFileRead, transfer.begin);
     }
+    if (status.ok()) Count(transfer.lane, request.bytes);
     if (request.device == nullptr || !status.ok()) {
       FinishPart(request.ticket, status);
       return;
     }
-    if (!std::exchange(transfer.copying, true)) Enter(TransferLane::kHostToDevice, 0);
-    counters_[static_cast<size_t>(TransferLane::kHostToDevice)].bytes += request.bytes;
+    if (!std::exchange(transfer.copying, true)) Enter(TransferLane::kHostToDevice);
+    Count(TransferLane::kHostToDevice, request.bytes);
     up = CopyRequest{.destination = request.device,
                      .source = request.host,
                      .bytes = Bytes(request.bytes),

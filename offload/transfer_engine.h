@@ -67,7 +67,7 @@ struct TransferCompletion {
 
 struct TransferCounters {
   int64_t transfers = 0;
-  int64_t bytes = 0;
+  int64_t bytes = 0;     // that were moved; not what was cancelled or failed
   Nanoseconds busy = 0;  // time during which at least one transfer of the lane was under way
 };
 
@@ -133,8 +133,11 @@ class TransferEngine final : private CopySink, private StoreSink {
   void OnCopyComplete(uint64_t tag, absl::Status status) override;
   void OnStoreComplete(uint64_t tag, absl::Status status) override;
   void FinishPart(TransferTicket ticket, const absl::Status& status) GANTRY_REQUIRES(mutex_);
-  TransferTicket Begin(TransferLane lane, size_t requests, int64_t bytes) GANTRY_REQUIRES(mutex_);
-  void Enter(TransferLane lane, int64_t bytes) GANTRY_REQUIRES(mutex_);
+  TransferTicket Begin(TransferLane lane, size_t requests) GANTRY_REQUIRES(mutex_);
+  void Enter(TransferLane lane) GANTRY_REQUIRES(mutex_);
+  void Count(TransferLane lane, int64_t bytes) GANTRY_REQUIRES(mutex_) {
+    counters_[static_cast<size_t>(lane)].bytes += bytes;
+  }
   void Leave(TransferLane lane, Nanoseconds begin) GANTRY_REQUIRES(mutex_);
   uint64_t AddRequest(const Request& request) GANTRY_REQUIRES(mutex_);
 
