@@ -267,7 +267,8 @@ absl::StatusOr<std::string> ReadFileToString(FileCalls& files, const std::string
     return ResourceExhausted(path, " holds ", info.st_size, " B, more than the ", bytes_max.count(),
                              " B allowed");
   }
-  // The size is a hint only: /proc says 0, and another process may be writing.
+  // The size may grow: /proc says 0, and another process may be writing. What is missing at the end
+  // was lost, except in /sys, whose files claim a page and occupy nothing.
   constexpr int64_t kStep = 64 << 10;
   std::string content;
   while (true) {
@@ -280,6 +281,9 @@ absl::StatusOr<std::string> ReadFileToString(FileCalls& files, const std::string
       return ErrnoStatus(static_cast<int>(-got), StrCat("read ", path, " at offset ", held));
     }
     content.resize(static_cast<size_t>(held + got));
+    if (got == 0 && held < info.st_size && info.st_blocks > 0) {
+      return DataLoss(path, " ends at ", held, " of ", info.st_size, " B: it was cut short");
+    }
     if (got == 0) return content;
     if (held + got > bytes_max.count()) {
       return ResourceExhausted(path, " holds more than the ", bytes_max.count(), " B allowed");

@@ -166,6 +166,8 @@ TEST_F(FilesTest, ReadHonoursItsLimit) {
 }
 
 TEST_F(FilesTest, ReadsFilesThatReportNoSize) {
+  EXPECT_THAT(ReadFileToString(calls_, "/sys/kernel/mm/transparent_hugepage/enabled", 1_MiB),
+              IsOk());  // claims 4096 bytes
   const auto status = ReadFileToString(calls_, "/proc/self/status", 1_MiB);
   ASSERT_THAT(status, IsOk());
   EXPECT_NE(status->find("Name:"), std::string::npos);
@@ -191,6 +193,16 @@ TEST_F(FilesTest, ReadSaysWhatIsWrongWithThePath) {
   EXPECT_THAT(ReadFileToString(calls_, "", 1_KiB), StatusIs(StatusCode::kInvalidArgument, "empty"));
   EXPECT_THAT(ReadFileToString(calls_, MakeFile("a", "text") + std::string(1, '\0') + "b", 1_KiB),
               StatusIs(StatusCode::kInvalidArgument, "zero byte"));
+}
+
+// An end before the size that the file had is not the end.
+TEST_F(FilesTest, ReadTakesNoPartForTheWhole) {
+  const std::string path = MakeFile("config", "the whole text");
+  FaultyFileCalls cut(&calls_);
+  cut.Inject({.kind = FileCallKind::kRead, .first = 0}, ShortenCall{5});
+  cut.Inject({.kind = FileCallKind::kRead, .first = 1}, ShortenCall{0});
+  EXPECT_THAT(ReadFileToString(cut, path, 1_KiB),
+              StatusIs(StatusCode::kDataLoss, "ends at 5 of 14 B: it was cut short"));
 }
 
 using FilesDeathTest = FilesTest;

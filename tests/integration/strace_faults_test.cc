@@ -22,6 +22,7 @@
 namespace gantry {
 namespace {
 
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -59,14 +60,11 @@ const Kind kKinds[] = {
     {"WriteDiskFull", "pwrite64", "error=ENOSPC", Where::kEach, "threads"},
     {"WriteOfNothing", "pwrite64", "retval=0", Where::kEach, "threads", ", 65536, "},
     {"ReadError", "pread64", "error=EIO", Where::kEach, "threads"},
-    {"ReadOfNothing", "pread64", "retval=0", Where::kEach, "threads", ", 65536, "},
+    {"ReadOfNothing", "pread64", "retval=0", Where::kEach, "threads"},
     {"ReadInterrupted", "pread64", "error=EINTR", Where::kEach, "threads", ", 65536, "},
-    {"StateWriteDiskFull", "write", "error=ENOSPC", Where::kEach, "threads", ", 65536)"},
     {"SyncError", "fsync", "error=EIO", Where::kEach},
-    {"RenameError", "rename", "error=EIO", Where::kEach},
     {"RenameAtError", "renameat", "error=EIO", Where::kEach},
     {"DirectoryAtError", "mkdirat", "error=EIO", Where::kEach},
-    {"DirectoryError", "mkdir", "error=ENOSPC", Where::kEach},
     {"UnlinkError", "unlinkat", "error=EIO", Where::kEach},
     {"AlignmentUnknown", "statx", "error=ENOSYS", Where::kAlways},
     {"LockError", "flock", "error=ENOLCK", Where::kEach},
@@ -78,7 +76,7 @@ const Kind kKinds[] = {
 
 ProgramOptions TrainIn(const ProgramFolder& folder, const Kind& kind) {
   return folder.Train({"--device=emulated", "--device_memory=3MiB", "--host_memory=1MiB",
-                       "--spill_dir=spill", StrCat("--io=", kind.io), "--checkpoint_dir=c",
+                       "--spill_dirs=spill", StrCat("--io=", kind.io), "--checkpoint_dir=c",
                        "--steps=8", "--json"});
 }
 
@@ -169,6 +167,10 @@ class StraceFaultsTest : public ::testing::TestWithParam<Kind> {
     if (resumed.exit_code == 0) {
       EXPECT_EQ(JsonValue(resumed.out, "parameter_hash"), hash_);
     }
+    // A directory that could not be removed is removed by the next clean-up.
+    if (kind.call == "unlinkat") {
+      EXPECT_EQ(folder_.Run({"clean", "spill"}).exit_code, 0);
+    }
     EXPECT_TRUE(std::filesystem::is_empty(folder_.path() + "/spill"));
     for (const std::string& line : Lines(log)) {
       if (line.find("(INJECTED)") != std::string::npos) return true;
@@ -184,7 +186,8 @@ class StraceFaultsTest : public ::testing::TestWithParam<Kind> {
       return;
     }
     ++refused_;
-    EXPECT_EQ(result.exit_code, 1) << result.err;
+    // 2: the config could not be read.
+    EXPECT_THAT(result.exit_code, AnyOf(1, 2)) << result.err;
     // The last line, and the only one of its kind.
     constexpr std::string_view kError = "gantry: error: ";
     const size_t at = result.err.find(kError);

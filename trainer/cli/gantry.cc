@@ -15,6 +15,7 @@
 #include "base/strings.h"
 #include "trainer/booster/stop_source.h"
 #include "trainer/cli/arguments.h"
+#include "trainer/cli/bench_command.h"
 #include "trainer/cli/clean_command.h"
 #include "trainer/cli/command.h"
 #include "trainer/cli/console.h"
@@ -39,6 +40,7 @@ CommandResult Dispatch(Arguments arguments, const CommandContext& context) {
   if (command == "train") return TrainCommand(std::move(arguments), context);
   if (command == "generate") return GenerateCommand(std::move(arguments), context);
   if (command == "demo") return DemoCommand(std::move(arguments), context);
+  if (command == "bench") return BenchCommand(std::move(arguments), context);
   if (command == "clean") return CleanCommand(std::move(arguments), context);
   if (command == "inspect") return InspectCommand(std::move(arguments), context);
   if (command == "help") return HelpCommand(arguments, context);

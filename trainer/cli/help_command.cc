@@ -23,6 +23,7 @@ constexpr std::string_view kOverview =
   demo       train 100 million parameters in 128 MiB of device memory and compare with all resident
   inspect    show what a checkpoint holds
   clean      remove what runs that died left in their spill folders
+  bench      measure files, lanes, optimizer and leases beside what bounds them
   help       this text; `gantry help COMMAND`, `gantry help config`
   version    the version
 
@@ -79,6 +80,23 @@ can tell whether they live. --dry-run removes nothing.
   gantry clean /nvme0 /nvme1
 )";
 
+constexpr std::string_view kBench =
+    R"(usage: gantry bench NAME [--dir=FOLDER] [--quick] [--pairs=N] [--seconds=S] [--size=BYTES]
+                    [--threads=N] [--fio=PATH] [--model-parameters=N] [--drive-tbw=N] [--json]
+
+  io        the file tier beside fio: read, write, mixed, latency, processor time, checksums
+  transfer  the copy lanes beside memcpy; a file streamed to the device beside its slowest lane
+  adam      the optimizer beside a pass over the same memory that does nothing else
+  sweep     an optimizer step with all states in files beside the file tier alone
+  lease     acquire and release of resident parameters
+  all       these in turn, in one report
+
+FOLDER (default: the current one) is on the drive to be measured; files made there go again. Each
+figure and its bound are measured in turns, --pairs of them, of about --seconds each, on --size of
+data; --quick takes less of each. The wear of the drive is computed for --model-parameters and a
+drive that may be written --drive-tbw terabytes. Build for speed: ./dev bench NAME does.
+)";
+
 constexpr std::string_view kVersion = "usage: gantry version [--json]\n";
 
 }  // namespace
@@ -90,10 +108,11 @@ absl::StatusOr<std::string> HelpText(std::string_view command) {
   if (command == "demo") return std::string(kDemo);
   if (command == "inspect") return std::string(kInspect);
   if (command == "clean") return std::string(kClean);
+  if (command == "bench") return std::string(kBench);
   if (command == "version") return std::string(kVersion);
   if (command == "config") return ConfigHelp();
-  const std::array<std::string, 8> names = {"train", "generate", "demo",    "inspect",
-                                            "clean", "help",     "version", "config"};
+  const std::array<std::string, 9> names = {"train", "generate", "demo",    "inspect", "clean",
+                                            "bench", "help",     "version", "config"};
   const std::string nearest = NearestName(command, names.data(), names.size());
   if (nearest.empty()) {
     return InvalidArgument("unknown command '", command, "'; `gantry help` lists all");

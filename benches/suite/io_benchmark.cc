@@ -1,0 +1,354 @@
+#include "benches/suite/io_benchmark.h"
+
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "benches/suite/bench_options.h"
+#include "benches/suite/fio.h"
+#include "benches/suite/interleave.h"
+#include "benches/suite/machine.h"
+#include "benches/suite/report.h"
+#include "benches/suite/store_load.h"
+#include "nvme/block_store.h"
+#include "nvme/io_backend.h"
+#include "nvme/run_directory.h"
+
+namespace gantry {
+namespace {
+
+constexpr double kGigabyte = 1e9;
+constexpr int kQueueDepth = 16;
+constexpr int64_t kBlocksMin = 4;
+// Of the file system's free space, for each of the two files.
+constexpr int64_t kSpaceShare = 4;
+// Optimizer states of AdamW in files are written once per step: master, momentum, variance.
+constexpr double kAdamStateBytes = 12.0;
+constexpr Bytes kSweepFile = 256_MiB;
+constexpr double kChecksumLimit = 3.0;  // percent
+constexpr int kSweepRounds = 2;
+constexpr Nanoseconds kSweepTurn = 150'000'000;
+
+// What one side of a comparison gave, one entry per run, warm-ups included.
+struct SideLog {
+  std::vector<double> cpu_seconds_per_gigabyte;
+  std::vector<double> latencies[3];  // median, 99 %, 99.9 %, in microseconds
+};
+
+constexpr double kLatencyFractions[3] = {0.5, 0.99, 0.999};
+constexpr std::string_view kLatencyNames[3] = {"read_latency_p50", "read_latency_p99",
+                                               "read_latency_p99_9"};
+
+// fio's file, in a directory that goes with the object; or why there is none.
+struct FioSide {
+  std::unique_ptr<RunDirectory> directory;
+  std::string file;
+  FioBuffers buffers = FioBuffers::kRegistered;
+  absl::Status status = absl::OkStatus();
+};
+
+class IoBenchmark {
+ public:
+  explicit IoBenchmark(const BenchOptions& options) : options_(options) {}
+  absl::StatusOr<BenchReport> Run();
+
+ private:
+  struct Point {
+    Bytes block_bytes;
+    int queue_depth;
+    Bytes file_bytes;
+
+    int64_t blocks() const {
+      return std::max(file_bytes.count() / block_bytes.count(), kBlocksMin);
+    }
+    // No more than keep clear of each other in the file.
+    int requests() const {
+      return static_cast<int>(std::min<int64_t>(queue_depth, blocks() / kBlocksMin));
+    }
+  };
+  // A comparison of the same load on both sides.
+  struct Duel {
+    StoreLoad* store;
+    Point point;
+    LoadMix mix;
+    Nanoseconds turn;
+    int rounds;
+    int warm_ups;
+    SideLog* ours = nullptr;
+    SideLog* theirs = nullptr;
+  };
+
+  absl::Status ChooseSize();
+  absl::StatusOr<std::unique_ptr<StoreLoad>> CreateStore(const Point& point,
+                                                         Verification verification) const;
+  FioJob Job(const Point& point, LoadMix mix, Nanoseconds turn) const;
+  void PrepareFio();
+  absl::StatusOr<BenchRow> Compare(std::string_view name, const Duel& duel) const;
+  absl::Status AddMixes();
+  absl::Status AddChecksum(StoreLoad& verifying, const Point& point);
+  absl::Status AddSweep();
+  void AddCpuAndLatency(LoadMix mix, SideLog& ours, SideLog& theirs);
+
+  const BenchOptions& options_;
+  Bytes size_ = Bytes(0);
+  FileAccess access_ = FileAccess::kDirect;
+  FioSide fio_;
+  BenchReport report_;
+};
+
+absl::Status IoBenchmark::ChooseSize() {
+  size_ = options_.SizeOr(1_GiB, 128_MiB);
+  struct statvfs space{};
+  if (statvfs(options_.directory.c_str(), &space) != 0 || space.f_blocks == 0) {
+    return absl::OkStatus();  // what is wrong with the directory shows when it is used
+  }
+  const auto free = static_cast<int64_t>(uint64_t{space.f_bavail} * uint64_t{space.f_frsize});
+  const int64_t least = kBlocksMin * kPieceBytes;
+  if (free / kSpaceShare < least) {
+    return ResourceExhausted("'", options_.directory, "' has ", Bytes(free),
+                             " free, the benchmark needs ", Bytes(least * kSpaceShare));
+  }
+  size_ = std::min(size_, Bytes(free / kSpaceShare));
+  size_ = Bytes(std::max(size_.count() / kPieceBytes, kBlocksMin) * kPieceBytes);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<StoreLoad>> IoBenchmark::CreateStore(
+    const Point& point, Verification verification) const {
+  const int64_t pieces = CeilDiv(point.block_bytes.count(), kPieceBytes);
+  return StoreLoad::Create({.directory = options_.directory,
+                            .block_bytes = point.block_bytes,
+                            .blocks = point.blocks(),
+                            .queue_depth = static_cast<int>(point.queue_depth * pieces),
+                            .requests = point.requests(),
+                            .verification = verification,
+                            .io = options_.io,
+                            .files = options_.files,
+                            .clock = options_.clock,
+                            .logger = options_.logger});
+}
+
+FioJob IoBenchmark::Job(const Point& point, LoadMix mix, Nanoseconds turn) const {
+  return {.program = options_.fio,
+          .file = fio_.file,
+          .file_bytes = point.block_bytes * point.blocks(),
+          .block_bytes = point.block_bytes,
+          .queue_depth = point.requests(),
+          .mix = mix,
+          .access = access_,
+          .buffers = fio_.buffers,
+          .duration = turn};
+}
+
+// Writes fio's file once, as Create does with ours.
+void IoBenchmark::PrepareFio() {
+  auto directory = RunDirectory::Create(options_.files, options_.directory);
+  if (!directory.ok()) {
+    fio_.status = directory.status();
+    return;
+  }
+  fio_.directory = *std::move(directory);
+  fio_.file = fio_.directory->path() + "/fio";
+  const Point whole = {
+      .block_bytes = Bytes(kPieceBytes), .queue_depth = kQueueDepth, .file_bytes = size_};
+  fio_.status = RunFio(Job(whole, LoadMix::kWrite, 0)).status();
+  if (absl::IsInternal(fio_.status)) {
+    fio_.buffers = FioBuffers::kPlain;  // the limit on locked memory is small by default
+    fio_.status = RunFio(Job(whole, LoadMix::kWrite, 0)).status();
+  }
+  if (!fio_.status.ok()) {
+    options_.logger->Warning(StrCat("no comparison with fio: ", FromAbsl(fio_.status.message())));
+  }
+}
+
+absl::StatusOr<BenchRow> IoBenchmark::Compare(std::string_view name, const Duel& duel) const {
+  std::vector<Measurement> sides = {[&]() -> absl::StatusOr<double> {
+    GANTRY_ASSIGN_OR_RETURN(const LoadResult result,
+                            duel.store->Run({.mix = duel.mix, .duration = duel.turn}));
+    if (duel.ours != nullptr) {
+      const double gigabytes = static_cast<double>(result.bytes()) / kGigabyte;
+      duel.ours->cpu_seconds_per_gigabyte.push_back(result.cpu_seconds / gigabytes);
+      for (size_t i = 0; i < std::size(kLatencyFractions); ++i) {
+        duel.ours->latencies[i].push_back(1e-3 *
+                                          Quantile(result.nanoseconds, kLatencyFractions[i]));
+      }
+    }
+    return result.bytes_per_second() / kGigabyte;
+  }};
+  if (fio_.status.ok()) {
+    sides.emplace_back([&]() -> absl::StatusOr<double> {
+      GANTRY_ASSIGN_OR_RETURN(const FioResult result, RunFio(Job(duel.point, duel.mix, duel.turn)));
+      if (duel.theirs != nullptr) {
+        const double gigabytes = static_cast<double>(result.bytes) / kGigabyte;
+        duel.theirs->cpu_seconds_per_gigabyte.push_back(result.cpu_seconds / gigabytes);
+        duel.theirs->latencies[0].push_back(1e-3 * result.latency_median);
+        duel.theirs->latencies[1].push_back(1e-3 * result.latency_99);
+        duel.theirs->latencies[2].push_back(1e-3 * result.latency_99_9);
+      }
+      return result.bytes_per_second() / kGigabyte;
+    });
+  }
+  options_.Tell(StrCat("io: ", name));
+  GANTRY_ASSIGN_OR_RETURN(
+      const Samples samples,
+      Interleave(sides, {.rounds = duel.rounds, .warm_ups = duel.warm_ups, .stop = options_.stop}));
+  BenchRow row = ComparisonRow({.name = name,
+                                .unit = "GB/s",
+                                .better = Better::kHigher,
+                                .values = samples[0],
+                                .bounds = samples.size() > 1 ? std::span<const double>(samples[1])
+                                                             : std::span<const double>()});
+  if (access_ == FileAccess::kBuffered) row.note = "buffered: not the drive's speed";
+  if (samples.size() == 1) {
+    row.note += StrCat(row.note.empty() ? "" : "; ", "no bound: ", FromAbsl(fio_.status.message()));
+  }
+  return row;
+}
+
+void IoBenchmark::AddCpuAndLatency(LoadMix mix, SideLog& ours, SideLog& theirs) {
+  report_.rows.push_back(ComparisonRow({.name = StrCat("cpu_", Name(mix)),
+                                        .unit = "s/GB",
+                                        .better = Better::kLower,
+                                        .values = ours.cpu_seconds_per_gigabyte,
+                                        .bounds = theirs.cpu_seconds_per_gigabyte}));
+  if (mix != LoadMix::kRead) return;
+  for (size_t i = 0; i < std::size(kLatencyNames); ++i) {
+    report_.rows.push_back(ComparisonRow({.name = kLatencyNames[i],
+                                          .unit = "us",
+                                          .better = Better::kLower,
+                                          .values = ours.latencies[i],
+                                          .bounds = theirs.latencies[i]}));
+  }
+}
+
+absl::Status IoBenchmark::AddMixes() {
+  const Point point = {
+      .block_bytes = Bytes(kPieceBytes), .queue_depth = kQueueDepth, .file_bytes = size_};
+  options_.Tell(StrCat("io: writing two files of ", size_));
+  GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<StoreLoad> store,
+                          CreateStore(point, Verification::kEveryRead));
+  access_ = store->facts().access;
+  report_.machine.Add("io_backend", store->facts().backend);
+  report_.machine.Add("ring_flags", store->facts().ring_flags);
+  report_.machine.Add("fixed_memory", store->facts().fixed_memory);
+  report_.machine.Add("direct_io", access_ == FileAccess::kDirect);
+  report_.machine.Add("io_file_bytes", size_.count());
+  report_.machine.Add("io_block_bytes", point.block_bytes.count());
+  report_.machine.Add("io_queue_depth", int64_t{point.queue_depth});
+  PrepareFio();
+  report_.machine.Add(
+      "fio_buffers", std::string(fio_.buffers == FioBuffers::kRegistered ? "registered" : "plain"));
+  for (const LoadMix mix : {LoadMix::kRead, LoadMix::kWrite, LoadMix::kMixed}) {
+    SideLog ours;
+    SideLog theirs;
+    GANTRY_ASSIGN_OR_RETURN(BenchRow row, Compare(Name(mix), {.store = store.get(),
+                                                              .point = point,
+                                                              .mix = mix,
+                                                              .turn = options_.turn_time(),
+                                                              .rounds = options_.rounds(),
+                                                              .warm_ups = 1,
+                                                              .ours = &ours,
+                                                              .theirs = &theirs}));
+    report_.rows.push_back(std::move(row));
+    AddCpuAndLatency(mix, ours, theirs);
+  }
+  return AddChecksum(*store, point);
+}
+
+// What verification takes of the speed of reads.
+absl::Status IoBenchmark::AddChecksum(StoreLoad& verifying, const Point& point) {
+  options_.Tell("io: checksum");
+  GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<StoreLoad> trusting,
+                          CreateStore(point, Verification::kOff));
+  const auto read = [this](StoreLoad& store) -> Measurement {
+    return [this, &store]() -> absl::StatusOr<double> {
+      GANTRY_ASSIGN_OR_RETURN(
+          const LoadResult result,
+          store.Run({.mix = LoadMix::kRead, .duration = options_.turn_time() / 2}));
+      return result.bytes_per_second();
+    };
+  };
+  const std::vector<Measurement> sides = {read(verifying), read(*trusting)};
+  GANTRY_ASSIGN_OR_RETURN(const Samples samples,
+                          Interleave(sides, {.rounds = options_.rounds(), .stop = options_.stop}));
+  const double share = Median(samples[0]) / Median(samples[1]);
+  report_.rows.push_back(LimitRow({.name = "checksum",
+                                   .value = 100.0 * (1.0 - share),
+                                   .bound = kChecksumLimit,
+                                   .unit = "%",
+                                   .better = Better::kLower}));
+  report_.rows.back().note = StrCat("reads with verification reach ", share, " of those without");
+  return absl::OkStatus();
+}
+
+absl::Status IoBenchmark::AddSweep() {
+  for (const Bytes block_bytes : {256_KiB, 1_MiB, 4_MiB}) {
+    for (const int depth : {1, 8, 32}) {
+      const Point point = {.block_bytes = block_bytes,
+                           .queue_depth = depth,
+                           .file_bytes = std::min(size_, kSweepFile)};
+      GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<StoreLoad> store,
+                              CreateStore(point, Verification::kEveryRead));
+      const std::string name = StrCat("read_bs_", block_bytes.count() / 1024, "K_qd_", depth);
+      GANTRY_ASSIGN_OR_RETURN(BenchRow row, Compare(name, {.store = store.get(),
+                                                           .point = point,
+                                                           .mix = LoadMix::kRead,
+                                                           .turn = kSweepTurn,
+                                                           .rounds = kSweepRounds,
+                                                           .warm_ups = 0}));
+      report_.rows.push_back(std::move(row));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BenchReport> IoBenchmark::Run() {
+  report_.bench = "io";
+  report_.machine = DescribeMachine();
+  DescribeDirectory(options_.directory, report_.machine);
+  GANTRY_RETURN_IF_ERROR(ChooseSize());
+  GANTRY_RETURN_IF_ERROR(AddMixes());
+  if (options_.effort == BenchEffort::kFull) GANTRY_RETURN_IF_ERROR(AddSweep());
+  for (BenchRow& row :
+       WearRows({.prefix = "", .bytes_written_per_parameter = kAdamStateBytes}, options_)) {
+    row.note += ", AdamW's states in files";
+    report_.rows.push_back(std::move(row));
+  }
+  return std::move(report_);
+}
+
+}  // namespace
+
+std::vector<BenchRow> WearRows(const Wear& wear, const BenchOptions& options) {
+  const double bytes = wear.bytes_written_per_parameter * options.model_parameters;
+  std::vector<BenchRow> rows = {
+      FigureRow(StrCat(wear.prefix, "bytes_written_per_step"), bytes / kGigabyte, "GB"),
+      FigureRow(StrCat(wear.prefix, "drive_life_steps"), options.drive_terabytes * 1e12 / bytes,
+                "steps")};
+  rows[0].note = StrCat(wear.bytes_written_per_parameter, " bytes for each of ",
+                        options.model_parameters, " parameters");
+  rows[1].note = StrCat("of a drive that may be written ", options.drive_terabytes, " TB");
+  return rows;
+}
+
+absl::StatusOr<BenchReport> RunIoBenchmark(const BenchOptions& options) {
+  GANTRY_RETURN_IF_ERROR(ValidateBenchOptions(options));
+  return IoBenchmark(options).Run();
+}
+
+}  // namespace gantry
