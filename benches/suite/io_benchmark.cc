@@ -40,6 +40,8 @@ constexpr int64_t kSpaceShare = 4;
 // Optimizer states of AdamW in files are written once per step: master, momentum, variance.
 constexpr double kAdamStateBytes = 12.0;
 constexpr Bytes kSweepFile = 256_MiB;
+constexpr int kFioAttempts = 6;
+constexpr Nanoseconds kFioPause = 200'000'000;
 constexpr double kChecksumLimit = 3.0;  // percent
 constexpr int kSweepRounds = 2;
 constexpr Nanoseconds kSweepTurn = 150'000'000;
@@ -98,7 +100,11 @@ class IoBenchmark {
                                                          Verification verification) const;
   FioJob Job(const Point& point, LoadMix mix, Nanoseconds turn) const;
   void PrepareFio();
-  absl::StatusOr<BenchRow> Compare(std::string_view name, const Duel& duel) const;
+  void GiveUpFio(const absl::Status& status);
+  absl::StatusOr<FioResult> RunFioPatiently(const Point& point, LoadMix mix, Nanoseconds turn);
+  absl::StatusOr<double> MeasureOurs(const Duel& duel) const;
+  absl::StatusOr<double> MeasureFio(const Duel& duel);
+  absl::StatusOr<BenchRow> Compare(std::string_view name, const Duel& duel);
   absl::Status AddMixes();
   absl::Status AddChecksum(StoreLoad& verifying, const Point& point);
   absl::Status AddSweep();
@@ -159,62 +165,89 @@ FioJob IoBenchmark::Job(const Point& point, LoadMix mix, Nanoseconds turn) const
 void IoBenchmark::PrepareFio() {
   auto directory = RunDirectory::Create(options_.files, options_.directory);
   if (!directory.ok()) {
-    fio_.status = directory.status();
-    return;
+    return GiveUpFio(directory.status());
   }
   fio_.directory = *std::move(directory);
   fio_.file = fio_.directory->path() + "/fio";
   const Point whole = {
       .block_bytes = Bytes(kPieceBytes), .queue_depth = kQueueDepth, .file_bytes = size_};
-  fio_.status = RunFio(Job(whole, LoadMix::kWrite, 0)).status();
-  if (absl::IsInternal(fio_.status)) {
-    fio_.buffers = FioBuffers::kPlain;  // the limit on locked memory is small by default
-    fio_.status = RunFio(Job(whole, LoadMix::kWrite, 0)).status();
-  }
-  if (!fio_.status.ok()) {
-    options_.logger->Warning(StrCat("no comparison with fio: ", FromAbsl(fio_.status.message())));
-  }
+  const absl::Status ran = RunFioPatiently(whole, LoadMix::kWrite, 0).status();
+  if (!ran.ok()) GiveUpFio(ran);
 }
 
-absl::StatusOr<BenchRow> IoBenchmark::Compare(std::string_view name, const Duel& duel) const {
-  std::vector<Measurement> sides = {[&]() -> absl::StatusOr<double> {
-    GANTRY_ASSIGN_OR_RETURN(const LoadResult result,
-                            duel.store->Run({.mix = duel.mix, .duration = duel.turn}));
-    if (duel.ours != nullptr) {
-      const double gigabytes = static_cast<double>(result.bytes()) / kGigabyte;
-      duel.ours->cpu_seconds_per_gigabyte.push_back(result.cpu_seconds / gigabytes);
-      for (size_t i = 0; i < std::size(kLatencyFractions); ++i) {
-        duel.ours->latencies[i].push_back(1e-3 *
-                                          Quantile(result.nanoseconds, kLatencyFractions[i]));
-      }
-    }
-    return result.bytes_per_second() / kGigabyte;
-  }};
-  if (fio_.status.ok()) {
-    sides.emplace_back([&]() -> absl::StatusOr<double> {
-      GANTRY_ASSIGN_OR_RETURN(const FioResult result, RunFio(Job(duel.point, duel.mix, duel.turn)));
-      if (duel.theirs != nullptr) {
-        const double gigabytes = static_cast<double>(result.bytes) / kGigabyte;
-        duel.theirs->cpu_seconds_per_gigabyte.push_back(result.cpu_seconds / gigabytes);
-        duel.theirs->latencies[0].push_back(1e-3 * result.latency_median);
-        duel.theirs->latencies[1].push_back(1e-3 * result.latency_99);
-        duel.theirs->latencies[2].push_back(1e-3 * result.latency_99_9);
-      }
-      return result.bytes_per_second() / kGigabyte;
-    });
+void IoBenchmark::GiveUpFio(const absl::Status& status) {
+  fio_.status = status;
+  options_.logger->Warning(StrCat("no comparison with fio: ", FromAbsl(status.message())));
+}
+
+// Rings and their buffers count against the user's limit on locked memory, which is small by
+// default, and what an earlier fio had of it comes back a while after its end.
+absl::StatusOr<FioResult> IoBenchmark::RunFioPatiently(const Point& point, LoadMix mix,
+                                                       Nanoseconds turn) {
+  absl::StatusOr<FioResult> result = RunFio(Job(point, mix, turn));
+  for (int attempt = 1; absl::IsInternal(result.status()) && attempt < kFioAttempts; ++attempt) {
+    if (attempt > 1) options_.clock->SleepUntil(options_.clock->Now() + kFioPause);
+    fio_.buffers = FioBuffers::kPlain;
+    result = RunFio(Job(point, mix, turn));
   }
+  return result;
+}
+
+absl::StatusOr<double> IoBenchmark::MeasureOurs(const Duel& duel) const {
+  GANTRY_ASSIGN_OR_RETURN(const LoadResult result,
+                          duel.store->Run({.mix = duel.mix, .duration = duel.turn}));
+  if (duel.ours != nullptr) {
+    const double gigabytes = static_cast<double>(result.bytes()) / kGigabyte;
+    duel.ours->cpu_seconds_per_gigabyte.push_back(result.cpu_seconds / gigabytes);
+    for (size_t i = 0; i < std::size(kLatencyFractions); ++i) {
+      duel.ours->latencies[i].push_back(1e-3 * Quantile(result.nanoseconds, kLatencyFractions[i]));
+    }
+  }
+  return result.bytes_per_second() / kGigabyte;
+}
+
+absl::StatusOr<double> IoBenchmark::MeasureFio(const Duel& duel) {
+  const absl::StatusOr<FioResult> result = RunFioPatiently(duel.point, duel.mix, duel.turn);
+  if (!result.ok()) {
+    GiveUpFio(result.status());
+    return result.status();
+  }
+  if (duel.theirs != nullptr) {
+    const double gigabytes = static_cast<double>(result->bytes) / kGigabyte;
+    duel.theirs->cpu_seconds_per_gigabyte.push_back(result->cpu_seconds / gigabytes);
+    duel.theirs->latencies[0].push_back(1e-3 * result->latency_median);
+    duel.theirs->latencies[1].push_back(1e-3 * result->latency_99);
+    duel.theirs->latencies[2].push_back(1e-3 * result->latency_99_9);
+  }
+  return result->bytes_per_second() / kGigabyte;
+}
+
+// Without fio from where it fails on.
+absl::StatusOr<BenchRow> IoBenchmark::Compare(std::string_view name, const Duel& duel) {
   options_.Tell(StrCat("io: ", name));
-  GANTRY_ASSIGN_OR_RETURN(
-      const Samples samples,
-      Interleave(sides, {.rounds = duel.rounds, .warm_ups = duel.warm_ups, .stop = options_.stop}));
-  BenchRow row = ComparisonRow({.name = name,
-                                .unit = "GB/s",
-                                .better = Better::kHigher,
-                                .values = samples[0],
-                                .bounds = samples.size() > 1 ? std::span<const double>(samples[1])
-                                                             : std::span<const double>()});
+  const InterleaveOptions interleave = {
+      .rounds = duel.rounds, .warm_ups = duel.warm_ups, .stop = options_.stop};
+  std::vector<Measurement> sides = {[&] { return MeasureOurs(duel); }};
+  const bool beside_fio = fio_.status.ok();
+  if (beside_fio) sides.emplace_back([&] { return MeasureFio(duel); });
+  absl::StatusOr<Samples> samples = Interleave(sides, interleave);
+  if (beside_fio && !fio_.status.ok()) {
+    for (SideLog* log : {duel.ours, duel.theirs}) {
+      if (log != nullptr) *log = {};
+    }
+    sides.pop_back();
+    samples = Interleave(sides, interleave);
+  }
+  GANTRY_RETURN_IF_ERROR(samples.status());
+  BenchRow row =
+      ComparisonRow({.name = name,
+                     .unit = "GB/s",
+                     .better = Better::kHigher,
+                     .values = (*samples)[0],
+                     .bounds = samples->size() > 1 ? std::span<const double>((*samples)[1])
+                                                   : std::span<const double>()});
   if (access_ == FileAccess::kBuffered) row.note = "buffered: not the drive's speed";
-  if (samples.size() == 1) {
+  if (samples->size() == 1) {
     row.note += StrCat(row.note.empty() ? "" : "; ", "no bound: ", FromAbsl(fio_.status.message()));
   }
   return row;
@@ -251,8 +284,6 @@ absl::Status IoBenchmark::AddMixes() {
   report_.machine.Add("io_block_bytes", point.block_bytes.count());
   report_.machine.Add("io_queue_depth", int64_t{point.queue_depth});
   PrepareFio();
-  report_.machine.Add(
-      "fio_buffers", std::string(fio_.buffers == FioBuffers::kRegistered ? "registered" : "plain"));
   for (const LoadMix mix : {LoadMix::kRead, LoadMix::kWrite, LoadMix::kMixed}) {
     SideLog ours;
     SideLog theirs;
@@ -324,6 +355,8 @@ absl::StatusOr<BenchReport> IoBenchmark::Run() {
   GANTRY_RETURN_IF_ERROR(ChooseSize());
   GANTRY_RETURN_IF_ERROR(AddMixes());
   if (options_.effort == BenchEffort::kFull) GANTRY_RETURN_IF_ERROR(AddSweep());
+  report_.machine.Add(
+      "fio_buffers", std::string(fio_.buffers == FioBuffers::kRegistered ? "registered" : "plain"));
   for (BenchRow& row :
        WearRows({.prefix = "", .bytes_written_per_parameter = kAdamStateBytes}, options_)) {
     row.note += ", AdamW's states in files";
