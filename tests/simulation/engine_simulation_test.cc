@@ -62,6 +62,26 @@ TEST_P(EngineSimulationTest, ComputesWhatTheOracleComputes) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, EngineSimulationTest, ::testing::Range(uint64_t{0}, uint64_t{100}));
 
+// The scenarios speculate, and both outcomes come up, or the tests above would not show that the
+// bits stay the same then.
+TEST(EngineSimulation, SpeculatesAndTakesBack) {
+  int64_t kept = 0;
+  int64_t taken_back = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    const auto scenario = DrawScenario(seed);
+    ASSERT_THAT(scenario, IsOk());
+    if (scenario->update_order != UpdateOrder::kSpeculative) continue;
+    FaultPlan healthy({});
+    const RunResult result = RunSimulated(
+        {.scenario = &*scenario, .order_seed = 0, .faults = &healthy, .checkpoint_directory = {}});
+    ASSERT_THAT(result.status, IsOk()) << Describe(*scenario);
+    kept += result.updates_speculated - result.updates_taken_back;
+    taken_back += result.updates_taken_back;
+  }
+  EXPECT_GT(kept, 5);
+  EXPECT_GT(taken_back, 3);
+}
+
 // Different orders are different runs, or the test above would prove little.
 TEST(EngineSimulation, OrdersDiffer) {
   const auto scenario = DrawScenario(3);

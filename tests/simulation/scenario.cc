@@ -70,6 +70,19 @@ void DrawMachine(Dice& dice, Scenario& scenario) {
   scenario.queue_depth = 1 + static_cast<int>(dice.Below(16));
 }
 
+void DrawOptimizer(Dice& dice, Scenario& scenario) {
+  constexpr OptimizerKind kKinds[] = {OptimizerKind::kAdamW, OptimizerKind::kAdamW,
+                                      OptimizerKind::kAdam, OptimizerKind::kSgd,
+                                      OptimizerKind::kLion};
+  constexpr StateFormat kFormats[] = {StateFormat::kF32, StateFormat::kSplitMaster,
+                                      StateFormat::kEightBit};
+  scenario.hyper.kind = kKinds[dice.Below(std::size(kKinds))];
+  scenario.state_format = kFormats[dice.Below(std::size(kFormats))];
+  if (!CheckSupported(scenario.hyper.kind, scenario.state_format).ok()) {
+    scenario.state_format = StateFormat::kF32;
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<Scenario> DrawScenario(uint64_t seed) {
@@ -78,6 +91,7 @@ absl::StatusOr<Scenario> DrawScenario(uint64_t seed) {
   scenario.seed = seed;
   DrawModel(dice, scenario);
   DrawMachine(dice, scenario);
+  DrawOptimizer(dice, scenario);
   // The least budgets by trial: those of one tier depend on the other, and on the policy.
   constexpr int64_t kAmple = 300;
   scenario.host_slots = kAmple;
@@ -96,8 +110,6 @@ absl::StatusOr<Scenario> DrawScenario(uint64_t seed) {
   const int64_t slack = dice.OneIn(3) ? 0 : dice.OneIn(4) ? 60 : 12;
   scenario.device_slots += dice.Below(slack + 1);
   scenario.host_slots += dice.Below(slack + 1);
-  // Without files, states read back from the device have to stay on the host until that is mended.
-  if (!scenario.files) scenario.host_slots += 60;
   return scenario;
 }
 
@@ -107,10 +119,11 @@ std::string Describe(const Scenario& s) {
                 s.device_slots, " and host ", s.host_slots, " slots, ",
                 s.files ? StrCat("files in ", s.spill_directories, " directories") : "no files",
                 ", policy ", s.policy, ", look-ahead ", s.look_ahead, ", chunk ", s.chunk_elements,
-                ", ", s.model.layers, " layers of ", s.model.layer_elements, ", ",
-                Name(s.model.dtype), " with ", Name(s.gradient_dtype), " gradients, ",
-                s.model.micro_batches, " micro-batches, clip ", s.hyper.max_gradient_norm, ", ",
-                s.steps, " steps, checkpoint ", s.checkpoint_on_disk ? "on disk" : "in memory");
+                ", ", Name(s.hyper.kind), " with ", Name(s.state_format), " states, ",
+                s.model.layers, " layers of ", s.model.layer_elements, ", ", Name(s.model.dtype),
+                " with ", Name(s.gradient_dtype), " gradients, ", s.model.micro_batches,
+                " micro-batches, clip ", s.hyper.max_gradient_norm, ", ", s.steps,
+                " steps, checkpoint ", s.checkpoint_on_disk ? "on disk" : "in memory");
 }
 
 }  // namespace gantry

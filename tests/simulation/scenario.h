@@ -21,7 +21,8 @@ struct Scenario {
   // The model and what is done with it: what the results depend on.
   ToyModel::Options model;
   DType gradient_dtype = DType::kBF16;
-  OptimizerStep hyper{.learning_rate = 1e-2};
+  OptimizerStep hyper{.learning_rate = 1e-2};  // its kind is the store's
+  StateFormat state_format = StateFormat::kF32;
   int64_t steps = 3;
   bool evaluates = false;  // between the steps
 

@@ -69,6 +69,8 @@ class SimulatedMachine {
          .look_ahead = scenario_.look_ahead,
          .chunk_elements = scenario_.chunk_elements,
          .gradient_dtype = scenario_.gradient_dtype,
+         .optimizer = scenario_.hyper.kind,
+         .state_format = scenario_.state_format,
          .update_order = scenario_.update_order});
   }
 
@@ -100,11 +102,6 @@ class SimulatedMachine {
   std::unique_ptr<Device> device_;
 };
 
-// Frozen tensors have a value only.
-bool Has(const TensorSpec& spec, StateKind kind) {
-  return kind == StateKind::kParameter || spec.trainability == Trainability::kTrainable;
-}
-
 absl::Status SaveInMemory(ParameterStore& store, const ToyModel& model, int64_t steps,
                           SavedState& saved) {
   SavedState state;
@@ -112,7 +109,7 @@ absl::Status SaveInMemory(ParameterStore& store, const ToyModel& model, int64_t 
   for (const TensorId tensor : model.tensors()) {
     const TensorSpec& spec = store.layout().tensor(tensor);
     for (const StateKind kind : kKinds) {
-      if (!Has(spec, kind)) continue;
+      if (!store.layout().HasState(kind, tensor)) continue;
       const int64_t size = kind == StateKind::kParameter ? SizeOf(spec.dtype) : 4;
       std::vector<std::byte>& bytes = state.values[{static_cast<int>(kind), tensor.value()}];
       bytes.resize(static_cast<size_t>(store.layout().placement(tensor).elements * size));
@@ -214,6 +211,9 @@ RunResult RunSimulated(const RunOptions& options) {
       result.status = trained.status();
       if (trained.ok()) result.fingerprint = *trained;
       if (result.status.ok()) result.status = (*engine)->Drain();
+      const EngineStatistics statistics = (*engine)->statistics();
+      result.updates_speculated = statistics.updates_speculated;
+      result.updates_taken_back = statistics.updates_taken_back;
     }
   }
   result.events = machine.loop().events_run();
@@ -224,10 +224,12 @@ RunResult RunSimulated(const RunOptions& options) {
 
 absl::StatusOr<Fingerprint> RunOracle(const Scenario& scenario) {
   GANTRY_ASSIGN_OR_RETURN(const auto team, ThreadTeam::Create({.threads = 1}));
-  GANTRY_ASSIGN_OR_RETURN(
-      const auto store,
-      MemoryStore::Create(
-          {.gradient_dtype = scenario.gradient_dtype, .activation_slots = 32, .team = team.get()}));
+  GANTRY_ASSIGN_OR_RETURN(const auto store,
+                          MemoryStore::Create({.gradient_dtype = scenario.gradient_dtype,
+                                               .activation_slots = 32,
+                                               .team = team.get(),
+                                               .optimizer = scenario.hyper.kind,
+                                               .state_format = scenario.state_format}));
   FaultPlan healthy({});
   SavedState unused;
   return Train(*store, {.scenario = &scenario, .faults = &healthy, .checkpoint_directory = {}},

@@ -45,6 +45,8 @@ struct RunResult {
   Fingerprint fingerprint;  // when it is OK
   SavedState checkpoint;    // the last complete one; of 0 steps: none, as far as this run knows
   int64_t events = 0;
+  int64_t updates_speculated = 0;
+  int64_t updates_taken_back = 0;
   Nanoseconds end = 0;      // virtual
   std::string left_behind;  // in the spill folders: empty
 };
