@@ -67,6 +67,7 @@ absl::StatusOr<std::unique_ptr<GeminiPlugin>> GeminiPlugin::Create(const Options
                                           .device_memory = memory.device_memory,
                                           .host_memory = memory.host_memory,
                                           .spill_directories = memory.spill_dirs,
+                                          .verification = memory.verification,
                                           .io = memory.io,
                                           .policy = memory.policy,
                                           .static_fractions = memory.static_fractions,
@@ -74,7 +75,8 @@ absl::StatusOr<std::unique_ptr<GeminiPlugin>> GeminiPlugin::Create(const Options
                                           .chunk_elements = memory.chunk_elements,
                                           .gradient_dtype = options.gradient_dtype,
                                           .optimizer = options.optimizer,
-                                          .state_format = options.state_format}));
+                                          .state_format = options.state_format,
+                                          .update_order = memory.update_order}));
   return plugin;
 }
 

@@ -78,6 +78,7 @@ struct TrainingSummary {
   Nanoseconds duration = 0;  // of the steps
   Nanoseconds stall = 0;
   int64_t skipped_steps = 0;
+  int64_t parameters = 0;  // of the model
   std::string parameter_hash;
   std::string checkpoint;  // the last one written or resumed from; empty without one
   std::optional<EngineStatistics> engine;

@@ -15,6 +15,8 @@
 #include "base/dtype.h"
 #include "chunk/optimizer_states.h"
 #include "device/device.h"
+#include "gemini/parameter_store.h"
+#include "nvme/block_store.h"
 #include "nvme/create_io_backend.h"
 #include "placement_policy/policy.h"
 #include "trainer/booster/learning_rate.h"
@@ -48,6 +50,8 @@ struct MemoryConfig {
   Bytes host_memory = 1_GiB;                 // not used by a unified device
   std::vector<std::string> spill_dirs = {};  // folders; none: no file tier
   IoPreference io = IoPreference::kAuto;
+  Verification verification = Verification::kEveryRead;
+  UpdateOrder update_order = UpdateOrder::kExact;
   std::string policy = "auto";
   StaticFractions static_fractions = {};
   int64_t look_ahead = 8;

@@ -149,9 +149,10 @@ void Trainer::Start() {
   if (started_) return;
   started_ = true;
   summary_.first_step = first_step_;
+  summary_.parameters = ElementsOf(*model_);
   if (options_.engine != nullptr) options_.engine->ResetStatistics();
   if (options_.observer != nullptr) {
-    options_.observer->OnStart({.parameters = ElementsOf(*model_),
+    options_.observer->OnStart({.parameters = summary_.parameters,
                                 .first_step = first_step_,
                                 .steps = options_.config->train.steps,
                                 .tokens_per_step = TokensPerStep(options_.config->data),

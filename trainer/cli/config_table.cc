@@ -134,6 +134,11 @@ void AddMemory(MemoryConfig& c, Fields& fields) {
        "folders on fast disks for what fits neither; none: no files"},
       {"memory.io", kMachine, Choice(c.io, {"auto", "io_uring", "threads"}),
        "how files are read and written"},
+      {"memory.verify", kMachine, Choice(c.verification, {"every_read", "off"}),
+       "checksums of blocks in files: compared at every read, or not kept"},
+      {"memory.update_order", kMachine, Choice(c.update_order, {"exact", "speculative"}),
+       "speculative: states in files are updated before the gradient norm is known, and once more "
+       "if it then clips; the same numbers, twice the file space for states"},
       {"memory.policy", kMachine, NameField{&c.policy, Policies()}, "what lies where"},
       {"memory.look_ahead", kMachine, IntegerField{&c.look_ahead, 0, 1 << 20},
        "operators whose parameters are fetched ahead; 0: on demand"},

@@ -1,7 +1,9 @@
 #include "trainer/cli/train_command.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -80,6 +82,30 @@ int64_t LaneBytes(const EngineStatistics& statistics, TransferLane lane) {
   return statistics.lanes[static_cast<size_t>(lane)].bytes;
 }
 
+// Read and written, over the steps of this run; 0 without files.
+double FileBytesPerParameterStep(const TrainingSummary& summary) {
+  const int64_t steps = summary.step - summary.first_step;
+  if (steps == 0 || summary.parameters == 0 || summary.engine->stripes.empty()) return 0.0;
+  const int64_t bytes = LaneBytes(*summary.engine, TransferLane::kFileRead) +
+                        LaneBytes(*summary.engine, TransferLane::kFileWrite);
+  return static_cast<double>(bytes) /
+         (static_cast<double>(summary.parameters) * static_cast<double>(steps));
+}
+
+// One line about the file tier; empty without one.
+std::string FilesText(const TrainingSummary& summary) {
+  if (!summary.engine.has_value() || summary.engine->stripes.empty()) return "";
+  const EngineStatistics& engine = *summary.engine;
+  std::array<char, 16> per_parameter{};
+  std::snprintf(per_parameter.data(), per_parameter.size(), "%.1f",
+                FileBytesPerParameterStep(summary));
+  return StrCat("files: ", Bytes(LaneBytes(engine, TransferLane::kFileRead)), " read, ",
+                Bytes(LaneBytes(engine, TransferLane::kFileWrite)), " written (",
+                per_parameter.data(), " bytes a parameter and step) by ", engine.io_backend(),
+                engine.direct_io() ? ", direct" : ", buffered", ", ",
+                engine.store.pieces_verified > 0 ? "verified" : "not verified", "\n");
+}
+
 template <typename T>
 Json OrNull(const std::optional<T>& value) {
   return value.has_value() ? Json(*value) : Json(nullptr);
@@ -106,7 +132,12 @@ std::string SummaryJson(const TrainingSummary& summary,
     json["state_outside_slots_bytes"] = summary.engine->state_outside_slots.count();
     json["nvme_read_bytes"] = LaneBytes(*summary.engine, TransferLane::kFileRead);
     json["nvme_written_bytes"] = LaneBytes(*summary.engine, TransferLane::kFileWrite);
+    json["nvme_bytes_per_parameter_step"] = FileBytesPerParameterStep(summary);
     json["io_backend"] = summary.engine->io_backend();
+    json["direct_io"] = summary.engine->direct_io();
+    json["updates_speculated"] = summary.engine->updates_speculated;
+    json["updates_taken_back"] = summary.engine->updates_taken_back;
+    json["store_mismatches"] = summary.engine->store.mismatches;
   }
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -119,7 +150,7 @@ std::string SummaryText(const TrainingSummary& summary) {
   return StrCat("steps ", summary.first_step + 1, " to ", summary.step, ": loss ",
                 *summary.loss_first, " -> ", *summary.loss_last, ", ",
                 static_cast<int64_t>(summary.tokens_per_second()), " tokens/s, parameters ",
-                summary.parameter_hash, "\n");
+                summary.parameter_hash, "\n", FilesText(summary));
 }
 
 void TellStop(const TrainingSummary& summary, Console& console) {
