@@ -63,7 +63,6 @@ absl::StatusOr<int64_t> BlockMover::Pump() {
     // The compute thread takes the slots itself, after this.
     if (there) claimed_[static_cast<size_t>(Tier::kDevice)] += activation_need_;
   }
-  UpdatePriorities();
   GANTRY_RETURN_IF_ERROR(AdvanceDrains());
   for (int p = 0; p < kWantPriorityCount; ++p) {
     const std::vector<Want>& list = wants_[static_cast<size_t>(p)];
@@ -71,6 +70,7 @@ absl::StatusOr<int64_t> BlockMover::Pump() {
       GANTRY_RETURN_IF_ERROR(Advance(list[i], (p << 20) + static_cast<Rank>(i)));
     }
   }
+  UpdatePriorities();
   return progress_;
 }
 
@@ -104,8 +104,8 @@ absl::Status BlockMover::Advance(const Want& want, Rank rank) {
     // A file's bytes reach a discrete device through a host slot.
     const Want via{.block = want.block, .tier = Tier::kHost, .need_time = want.need_time};
     if (near.phase == CopyPhase::kAbsent && record.file_valid) {
-      GANTRY_ASSIGN_OR_RETURN(const bool started, TryFetch(want, rank));
-      if (started) return absl::OkStatus();
+      GANTRY_ASSIGN_OR_RETURN(const Fetch fetch, TryFetch(want, rank));
+      if (fetch != Fetch::kWaitsForDevice) return absl::OkStatus();
     }
     return Advance(via, rank);
   }
@@ -149,8 +149,19 @@ absl::StatusOr<bool> BlockMover::MakeRoom(Tier tier, int64_t slots, const Want& 
   const bool reachable = free + incoming_[t] - claimed_[t] >= slots;
   // A want that must wait keeps its claim, so that a less urgent one does not take its slots.
   const bool now = reachable && free - claimed_[t] >= slots;
+  if (reachable && !now) Hurry(tier, slots - std::max<int64_t>(free - claimed_[t], 0), rank);
   if (!now) claimed_[t] += std::min(slots, std::max<int64_t>(free + incoming_[t] - claimed_[t], 0));
   return now;
+}
+
+void BlockMover::Hurry(Tier tier, int64_t slots, Rank rank) {
+  for (const auto& [ticket, move] : moves_) {
+    if (slots <= 0) return;
+    if (move.from != tier || !manager_.copy(move.block, tier).evicting) continue;
+    Rank& evictor = evictor_[static_cast<size_t>(tier)][static_cast<size_t>(move.block)];
+    evictor = std::min(evictor, rank);
+    slots -= manager_.block(move.block).slots;
+  }
 }
 
 bool BlockMover::MayLeave(BlockIndex block, Tier tier, const Want& want, Rank rank) const {
@@ -304,14 +315,15 @@ absl::Status BlockMover::StartMove(BlockIndex block, Tier from, Tier to, Rank ra
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> BlockMover::TryFetch(const Want& want, Rank rank) {
+absl::StatusOr<BlockMover::Fetch> BlockMover::TryFetch(const Want& want, Rank rank) {
   const int64_t slots = manager_.block(want.block).slots;
   const Want via{.block = want.block, .tier = Tier::kHost, .need_time = want.need_time};
   GANTRY_ASSIGN_OR_RETURN(const bool host_room, MakeRoom(Tier::kHost, slots, via, rank));
-  if (!host_room) return false;
+  if (!host_room) return Fetch::kWaitsForHost;
   GANTRY_ASSIGN_OR_RETURN(const bool device_room, MakeRoom(Tier::kDevice, slots, want, rank));
+  if (!device_room) return Fetch::kWaitsForDevice;
   // Making room on the device may have taken the host's.
-  if (!device_room || manager_.pool(Tier::kHost).free_slots() < slots) return false;
+  if (manager_.pool(Tier::kHost).free_slots() < slots) return Fetch::kWaitsForHost;
   GANTRY_CHECK(manager_.TryBeginFill(want.block, Tier::kHost)) << manager_.Describe(want.block);
   GANTRY_CHECK(manager_.TryBeginFill(want.block, Tier::kDevice)) << manager_.Describe(want.block);
   ++progress_;
@@ -328,7 +340,7 @@ absl::StatusOr<bool> BlockMover::TryFetch(const Want& want, Rank rank) {
                                       .to = Tier::kDevice,
                                       .fetch = true,
                                       .priority = priority});
-  return true;
+  return Fetch::kStarted;
 }
 
 void BlockMover::UpdatePriorities() {

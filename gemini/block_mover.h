@@ -16,11 +16,11 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <tuple>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/tier.h"
@@ -116,6 +116,8 @@ class BlockMover {
   absl::Status Advance(const Want& want, Rank rank);
   absl::Status Materialise(const Want& want, Rank rank);
   absl::StatusOr<bool> MakeRoom(Tier tier, int64_t slots, const Want& want, Rank rank);
+  // The want of `rank` waits for these slots: what is on its way out of the tier is as urgent.
+  void Hurry(Tier tier, int64_t slots, Rank rank);
   BlockIndex PickVictim(Tier tier, const Want& want, Rank rank) const;
   bool MayLeave(BlockIndex block, Tier tier, const Want& want, Rank rank) const;
   // How gladly a copy is given up; the largest leaves first.
@@ -132,9 +134,13 @@ class BlockMover {
   // Returns whether the copy waits for nothing any more.
   absl::StatusOr<bool> AdvanceDrain(BlockIndex block);
   absl::Status StartMove(BlockIndex block, Tier from, Tier to, Rank rank);
-  // From a file to a discrete device in one go, when both tiers have room now. Returns whether it
-  // was started.
-  absl::StatusOr<bool> TryFetch(const Want& want, Rank rank);
+  // From a file to a discrete device in one go, when both tiers have room now.
+  enum class Fetch : uint8_t {
+    kStarted,
+    kWaitsForHost,    // whose slots are claimed
+    kWaitsForDevice,  // the host has room
+  };
+  absl::StatusOr<Fetch> TryFetch(const Want& want, Rank rank);
   // Tells the store what has become urgent, and what nobody wants any more.
   void UpdatePriorities();
   bool has_files() const { return transfers_.store() != nullptr; }
@@ -153,7 +159,7 @@ class BlockMover {
   std::vector<int64_t> keys_;
   std::array<std::vector<Residency>, 2> residency_;  // per tier and block
   std::vector<BlockIndex> drains_;                   // device copies waiting for host slots
-  absl::flat_hash_map<int64_t, Move> moves_;         // by ticket
+  std::map<int64_t, Move> moves_;                    // by ticket
   std::array<int64_t, 2> incoming_{};                // slots that evictions under way will free
   std::array<int64_t, 2> claimed_{};                 // within one Pump: promised to earlier wants
   int64_t activation_need_ = 0;
