@@ -44,6 +44,7 @@ absl::Status SweepModel::WriteGradient(TensorId tensor) {
   GANTRY_ASSIGN_OR_RETURN(const Lease lease,
                           store_->Acquire(std::span(&use, 1), "gradient", Phase::kBackward));
   if (store_->dry_run()) return absl::OkStatus();
+  if (options_.compute > 0) options_.clock->SleepUntil(options_.clock->Now() + options_.compute);
   std::fill_n(reinterpret_cast<BFloat16*>(lease[0].gradient), lease[0].elements, BFloat16(1e-3f));
   return absl::OkStatus();
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/clock.h"
 #include "base/ids.h"
 #include "gemini/parameter_store.h"
 
@@ -19,6 +20,9 @@ class SweepModel {
   struct Options {
     int64_t tensors;
     int64_t elements;  // of each
+    // Each gradient takes this long to compute, on a device that leaves the processor free.
+    Nanoseconds compute = 0;
+    Clock* clock;
   };
   // `store` outlives the model.
   SweepModel(ParameterStore* store, const Options& options) : store_(store), options_(options) {}
