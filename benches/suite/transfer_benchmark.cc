@@ -34,14 +34,16 @@
 namespace gantry {
 namespace {
 
-constexpr Bytes kBlockBytes = 2_MiB;
+// A slot as the engine chooses it for a model of some billion parameters, and a small one, of which
+// a wake-up is a tenth.
+constexpr Bytes kBlockBytes = 8_MiB;
+constexpr Bytes kSmallBlockBytes = 2_MiB;
 constexpr double kGigabyte = 1e9;
 constexpr int64_t kBlocksMin = 8;
-// Slots through which the pipeline runs: 32 MiB, twice what the file keeps under way.
-constexpr int64_t kPipelineSlots = 16;
+// Slots through which the pipeline runs: 64 MiB, four times what the file keeps under way.
+constexpr int64_t kPipelineSlots = 8;
 
-double GigabytesPerSecond(int64_t blocks, Nanoseconds taken) {
-  const int64_t bytes = blocks * kBlockBytes.count();
+double GigabytesPerSecond(int64_t bytes, Nanoseconds taken) {
   return static_cast<double>(bytes) / static_cast<double>(std::max<Nanoseconds>(taken, 1));
 }
 
@@ -50,6 +52,7 @@ class Rig {
  public:
   struct Setup {
     int64_t blocks;
+    Bytes block_bytes;
     int64_t lane_bytes_per_second;  // 0: as fast as memcpy
     enum class File { kNone, kWritten } file;
   };
@@ -57,6 +60,7 @@ class Rig {
                                                      const BenchOptions& options);
 
   int64_t blocks() const { return setup_.blocks; }
+  int64_t bytes() const { return setup_.blocks * setup_.block_bytes.count(); }
   std::byte* device(int64_t block) const { return device_slab_->parking(SlotId(block)); }
   std::byte* host(int64_t slot) const { return host_slab_->parking(SlotId(slot)); }
   int64_t host_slots() const { return host_slab_->slot_count(); }
@@ -107,18 +111,18 @@ absl::Status Rig::Open() {
                                  .bandwidth_bytes_per_second = setup_.lane_bytes_per_second,
                                  .clock = options_.clock}));
   GANTRY_ASSIGN_OR_RETURN(device_slab_, device_->CreateSlab({.kind = MemoryKind::kDevice,
-                                                             .slot_bytes = kBlockBytes,
+                                                             .slot_bytes = setup_.block_bytes,
                                                              .slot_count = setup_.blocks}));
   const int64_t host_slots = has_file ? std::min(kPipelineSlots, setup_.blocks) : setup_.blocks;
   GANTRY_ASSIGN_OR_RETURN(host_slab_, device_->CreateSlab({.kind = MemoryKind::kHostPinned,
-                                                           .slot_bytes = kBlockBytes,
+                                                           .slot_bytes = setup_.block_bytes,
                                                            .slot_count = host_slots}));
-  const std::span<std::byte> host_memory(host(0),
-                                         static_cast<size_t>(host_slots * kBlockBytes.count()));
+  const std::span<std::byte> host_memory(
+      host(0), static_cast<size_t>(host_slots * setup_.block_bytes.count()));
   std::optional<BlockStore::Options> store;
   if (has_file) {
     store = BlockStore::Options{.directories = {options_.directory},
-                                .extent_bytes = kBlockBytes,
+                                .extent_bytes = setup_.block_bytes,
                                 .extent_count = setup_.blocks,
                                 .io = options_.io,
                                 .fixed_memory = {&host_memory, 1},
@@ -128,7 +132,7 @@ absl::Status Rig::Open() {
                                 .logger = options_.logger};
   }
   GANTRY_ASSIGN_OR_RETURN(engine_, TransferEngine::Create({.device = device_.get(),
-                                                           .part_bytes = kBlockBytes,
+                                                           .part_bytes = setup_.block_bytes,
                                                            .store = std::move(store),
                                                            .clock = options_.clock,
                                                            .trace_sink = nullptr}));
@@ -177,7 +181,7 @@ absl::StatusOr<double> Rig::Lanes(std::vector<CopyDirection> directions) {
       --under_way;
     }
   }
-  return GigabytesPerSecond(setup_.blocks, options_.clock->Now() - begin);
+  return GigabytesPerSecond(bytes(), options_.clock->Now() - begin);
 }
 
 absl::StatusOr<double> Rig::Memcpy(std::vector<CopyDirection> directions) const {
@@ -188,7 +192,7 @@ absl::StatusOr<double> Rig::Memcpy(std::vector<CopyDirection> directions) const 
     for (int64_t i = 0; i < setup_.blocks; ++i) {
       const int64_t at = (i + first) % setup_.blocks;
       std::memcpy(down ? host(at) : device(at), down ? device(at) : host(at),
-                  static_cast<size_t>(kBlockBytes.count()));
+                  static_cast<size_t>(setup_.block_bytes.count()));
     }
   };
   // thread: a lane has one, so what it is compared with has one per direction too.
@@ -196,7 +200,7 @@ absl::StatusOr<double> Rig::Memcpy(std::vector<CopyDirection> directions) const 
   for (size_t i = 1; i < directions.size(); ++i) others.emplace_back(copy_all, directions[i]);
   copy_all(directions[0]);
   for (std::thread& other : others) other.join();
-  return GigabytesPerSecond(setup_.blocks, options_.clock->Now() - begin);
+  return GigabytesPerSecond(bytes(), options_.clock->Now() - begin);
 }
 
 TransferTicket Rig::StartRead(int64_t block, int64_t slot) {
@@ -249,7 +253,7 @@ absl::StatusOr<double> Rig::Stream(Way way) {
       ++finished;
     }
   }
-  return GigabytesPerSecond(setup_.blocks, options_.clock->Now() - begin);
+  return GigabytesPerSecond(bytes(), options_.clock->Now() - begin);
 }
 
 absl::StatusOr<double> Rig::FileAlone() { return Stream(Way::kFile); }
@@ -311,15 +315,23 @@ absl::StatusOr<BenchRow> ComparePipeline(std::string_view name, Rig& rig,
   return row;
 }
 
-absl::Status AddLanes(const BenchOptions& options, int64_t blocks, BenchReport& report) {
-  GANTRY_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Rig> rig,
-      Rig::Create({.blocks = blocks, .lane_bytes_per_second = 0, .file = Rig::Setup::File::kNone},
-                  options));
-  constexpr CopyDirection kUp = CopyDirection::kHostToDevice;
-  constexpr CopyDirection kDown = CopyDirection::kDeviceToHost;
-  const std::vector<std::pair<std::string_view, std::vector<CopyDirection>>> rows = {
-      {"h2d", {kUp}}, {"d2h", {kDown}}, {"both_directions", {kUp, kDown}}};
+int64_t BlocksOf(Bytes size, Bytes block_bytes) {
+  return std::max(size.count() / block_bytes.count(), kBlocksMin);
+}
+
+struct LaneRow {
+  std::string_view name;
+  std::vector<CopyDirection> directions;
+};
+
+absl::Status AddLanes(const BenchOptions& options, Bytes size, Bytes block_bytes,
+                      const std::vector<LaneRow>& rows, BenchReport& report) {
+  GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<Rig> rig,
+                          Rig::Create({.blocks = BlocksOf(size, block_bytes),
+                                       .block_bytes = block_bytes,
+                                       .lane_bytes_per_second = 0,
+                                       .file = Rig::Setup::File::kNone},
+                                      options));
   for (const auto& [name, directions] : rows) {
     GANTRY_ASSIGN_OR_RETURN(BenchRow row, CompareLanes(name, *rig, directions, options));
     report.rows.push_back(std::move(row));
@@ -327,13 +339,14 @@ absl::Status AddLanes(const BenchOptions& options, int64_t blocks, BenchReport& 
   return absl::OkStatus();
 }
 
-absl::Status AddPipelines(const BenchOptions& options, int64_t blocks, BenchReport& report) {
+absl::Status AddPipelines(const BenchOptions& options, Bytes size, BenchReport& report) {
   double file_speed = 0.0;
   for (const std::string_view name : {"pipeline", "pipeline_balanced"}) {
     // Balanced: a lane as fast as the file, where only full overlap reaches the bound.
     const auto lane_speed = static_cast<int64_t>(file_speed * kGigabyte);
     GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<Rig> rig,
-                            Rig::Create({.blocks = blocks,
+                            Rig::Create({.blocks = BlocksOf(size, kBlockBytes),
+                                         .block_bytes = kBlockBytes,
                                          .lane_bytes_per_second = lane_speed,
                                          .file = Rig::Setup::File::kWritten},
                                         options));
@@ -352,11 +365,16 @@ absl::StatusOr<BenchReport> RunTransferBenchmark(const BenchOptions& options) {
   BenchReport report{.bench = "transfer", .machine = DescribeMachine(), .rows = {}};
   DescribeDirectory(options.directory, report.machine);
   const Bytes size = options.SizeOr(512_MiB, 64_MiB);
-  const int64_t blocks = std::max(size.count() / kBlockBytes.count(), kBlocksMin);
+  constexpr CopyDirection kUp = CopyDirection::kHostToDevice;
+  constexpr CopyDirection kDown = CopyDirection::kDeviceToHost;
   report.machine.Add("transfer_block_bytes", kBlockBytes.count());
-  report.machine.Add("transfer_blocks", blocks);
-  GANTRY_RETURN_IF_ERROR(AddLanes(options, blocks, report));
-  GANTRY_RETURN_IF_ERROR(AddPipelines(options, blocks, report));
+  report.machine.Add("transfer_blocks", BlocksOf(size, kBlockBytes));
+  GANTRY_RETURN_IF_ERROR(
+      AddLanes(options, size, kBlockBytes,
+               {{"h2d", {kUp}}, {"d2h", {kDown}}, {"both_directions", {kUp, kDown}}}, report));
+  GANTRY_RETURN_IF_ERROR(AddLanes(options, size, kSmallBlockBytes,
+                                  {{"h2d_2_mib", {kUp}}, {"d2h_2_mib", {kDown}}}, report));
+  GANTRY_RETURN_IF_ERROR(AddPipelines(options, size, report));
   return report;
 }
 
