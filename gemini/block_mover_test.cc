@@ -401,6 +401,22 @@ TEST_F(BlockMoverTest, NoMoreIsEvictedThanIsNeeded) {
   EXPECT_EQ(Transfers(TransferLane::kFileWrite), 3);
 }
 
+TEST_F(BlockMoverTest, AFetchThatWaitsForTheHostEvictsNoMoreThanItNeeds) {
+  Make({.small = 16, .device_slots = 4, .host_slots = 4});
+  // Block 0 lies in the file only; the host is full of blocks that exist nowhere else.
+  Put(0, Tier::kHost);
+  ASSERT_THAT(mover_->Evict(0, Tier::kHost), IsOk());
+  Settle();
+  ASSERT_TRUE(Absent(0, Tier::kHost));
+  for (BlockIndex block = 1; block < 5; ++block) Put(block, Tier::kHost);
+  ASSERT_EQ(manager_->pool(Tier::kHost).free_slots(), 0);
+  const int64_t before = mover_->counters().write_downs[kHost];
+  Want1(WantPriority::kDemand, 0, Tier::kDevice);
+  Settle();
+  ExpectContent(0, Tier::kDevice);
+  EXPECT_EQ(mover_->counters().write_downs[kHost] - before, 1);
+}
+
 TEST_F(BlockMoverTest, SlotsThatAnUrgentWantWaitsForAreNotGivenToOthers) {
   Make({.device_slots = 2});
   Put(0, Tier::kDevice);
