@@ -22,6 +22,9 @@ constexpr int64_t kDryPagesMin = int64_t{1} << 8;  // 16 GiB
 // Virtual pages of the arena per device slot: first fit leaves gaps, addresses cost nothing.
 constexpr int64_t kArenaPagesPerSlot = 8;
 
+// Slots of a tier, unless the chunk size is given: 64 GiB in slots of 4 MiB.
+constexpr int64_t kSlotsMax = 16384;
+
 // Sizes of what one operator uses, for the choice of the chunk size.
 struct StepSizes {
   int64_t operator_elements_max = 0;
@@ -212,6 +215,10 @@ absl::Status EngineImpl::ChooseLayout() {
     const bool exact = absl::IsResourceExhausted(chosen.status()) && !dry_records_.empty();
     if (!chosen.ok() && !exact) return chosen.status();
     elements = exact ? kHugePageChunkElements : *chosen;
+    // A small model under a large budget: slots cost mappings, of which a process has few.
+    const bool discrete = options_.device->topology() == DeviceTopology::kDiscrete;
+    const Bytes budget = std::max(options_.device_memory, discrete ? options_.host_memory : 0_B);
+    while (budget.count() / (2 * elements) > kSlotsMax) elements *= 2;
   }
   GANTRY_ASSIGN_OR_RETURN(const auto policy,
                           CreatePolicy(options_.policy, options_.static_fractions));

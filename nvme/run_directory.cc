@@ -93,6 +93,17 @@ absl::StatusOr<std::string> ReadLock(FileCalls& files, int fd, const std::string
   return ErrnoStatus(static_cast<int>(-got), StrCat("reading '", path, "/", kLockName, "'"));
 }
 
+// Whether opening a lock file failed because it is none that a run made.
+bool IsNoLock(int error_number) {
+  return error_number == ELOOP || error_number == ENXIO || error_number == EISDIR ||
+         error_number == EACCES || error_number == EPERM;
+}
+
+bool IsRegularFile(int fd) {
+  struct stat status{};
+  return fstat(fd, &status) == 0 && S_ISREG(status.st_mode);
+}
+
 // A run's directory that nobody lives in, as far as can be told here. Holds the lock.
 struct FoundRun {
   StaleRun run;
@@ -116,11 +127,14 @@ absl::StatusOr<std::optional<FoundRun>> Examine(FileCalls& files, const RunPath&
   int64_t started = status.st_mtime;
   const int lock =
       files.Open(found.directory.get(), kLockName, O_RDWR | O_NOFOLLOW | O_NONBLOCK, 0);
-  if (lock < 0 && lock != -ENOENT) {
+  const bool foreign = lock < 0 ? IsNoLock(-lock) : !IsRegularFile(lock);
+  if (lock < 0 && lock != -ENOENT && !foreign) {
     return ErrnoStatus(-lock, StrCat("opening '", run.path, "/", kLockName, "'"));
   }
   found.lock = FileDescriptor(lock);
-  if (found.lock.valid()) {
+  if (foreign) {
+    found.run.kind = StaleRun::Kind::kElsewhere;  // what it is nobody can tell
+  } else if (found.lock.valid()) {
     GANTRY_ASSIGN_OR_RETURN(const std::string text, ReadLock(files, lock, run.path));
     found.run.owner = RunOwner::Parse(text);
     if (found.run.owner.has_value()) started = found.run.owner->started;

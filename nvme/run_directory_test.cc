@@ -404,6 +404,25 @@ TEST_F(RunDirectoryTest, ALockOfAnotherMachineIsNotEvenTried) {
   EXPECT_EQ((*cleaned)[0].kind, StaleRun::Kind::kElsewhere);
 }
 
+// Litter with a run's name is named and left, and stops nobody.
+TEST_F(RunDirectoryTest, WhatHasNoLockOfARunIsLeftAlone) {
+  TemporaryDirectory parent;
+  const std::string link = parent.path() + "/gantry-1-0123456789abcdef";
+  const std::string pipe = parent.path() + "/gantry-2-0123456789abcdef";
+  ASSERT_EQ(mkdir(link.c_str(), 0700), 0);
+  ASSERT_EQ(symlink("/etc/passwd", (link + "/lock").c_str()), 0);
+  ASSERT_EQ(mkdir(pipe.c_str(), 0700), 0);
+  ASSERT_EQ(mkfifo((pipe + "/lock").c_str(), 0600), 0);
+  const auto cleaned = RunDirectory::CleanStale(files_, parent.path());
+  ASSERT_TRUE(cleaned.ok()) << cleaned.status().ToString();
+  ASSERT_EQ(cleaned->size(), 2u);
+  for (const StaleRun& run : *cleaned) EXPECT_EQ(run.kind, StaleRun::Kind::kElsewhere) << run.path;
+  for (const std::string& path : {link, pipe}) {
+    EXPECT_EQ(unlink((path + "/lock").c_str()), 0);
+    EXPECT_EQ(rmdir(path.c_str()), 0);
+  }
+}
+
 TEST_F(RunDirectoryTest, ParentsThatOthersMayWriteToAreUsed) {
   TemporaryDirectory parent;
   for (const mode_t mode : {mode_t{01777}, mode_t{0777}}) {

@@ -79,6 +79,7 @@ std::optional<RunOwner> RunOwner::Parse(std::string_view line) {
   owner.started = *started;
   // What ToLine writes, and nothing else.
   if (owner.pid <= 0 || owner.ToLine() != line) return std::nullopt;
+  if (Word(owner.host) != owner.host || Word(owner.boot) != owner.boot) return std::nullopt;
   return owner;
 }
 

@@ -52,6 +52,8 @@ TEST(RunOwnerTest, RefusesEverythingElse) {
         "pid 1 host a boot b started 2026-11-30T17:17:33Z \n",
         "pid 1 host a boot b started 2026-11-30T17:17:33Z\nmore",
         "pid 1 host a b boot c started 2026-11-30T17:17:33Z\n",
+        "pid 1 host \x1b[31mred boot b started 2026-11-30T17:17:33Z\n",
+        "pid 1 host a boot \a started 2026-11-30T17:17:33Z\n",
         "PID 1 host a boot b started 2026-11-30T17:17:33Z\n"}) {
     EXPECT_FALSE(RunOwner::Parse(text).has_value()) << text;
   }

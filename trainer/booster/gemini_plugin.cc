@@ -20,15 +20,16 @@
 namespace gantry {
 namespace {
 
-// Names the folders where dead runs left their directories, and what removes them. Errors: those of
-// a spill directory that cannot be used.
-absl::Status TellOfDeadRuns(const GeminiPlugin::Options& options) {
+// Names the folders where dead runs left their directories, and what removes them.
+void TellOfDeadRuns(const GeminiPlugin::Options& options) {
   int64_t dead = 0;
   std::string folders;
   for (const std::string& folder : options.memory->spill_dirs) {
-    GANTRY_ASSIGN_OR_RETURN(const std::vector<StaleRun> runs,
-                            RunDirectory::FindStale(*options.files, folder));
-    const int64_t here = std::count_if(runs.begin(), runs.end(), [](const StaleRun& run) {
+    const absl::StatusOr<std::vector<StaleRun>> runs =
+        RunDirectory::FindStale(*options.files, folder);
+    // A folder that cannot be used is an error when this run makes its own directory there.
+    if (!runs.ok()) continue;
+    const int64_t here = std::count_if(runs->begin(), runs->end(), [](const StaleRun& run) {
       return run.kind == StaleRun::Kind::kDead;
     });
     dead += here;
@@ -39,13 +40,12 @@ absl::Status TellOfDeadRuns(const GeminiPlugin::Options& options) {
                                 dead == 1 ? " directory" : " directories", " behind: `gantry clean",
                                 folders, "` removes ", dead == 1 ? "it" : "them"));
   }
-  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GeminiPlugin>> GeminiPlugin::Create(const Options& options) {
-  GANTRY_RETURN_IF_ERROR(TellOfDeadRuns(options));
+  TellOfDeadRuns(options);
   auto plugin = std::unique_ptr<GeminiPlugin>(new GeminiPlugin());
   const MemoryConfig& memory = *options.memory;
   plugin->compute_dtype_ = options.compute_dtype;

@@ -102,8 +102,8 @@ std::string FilesText(const TrainingSummary& summary) {
   return StrCat("files: ", Bytes(LaneBytes(engine, TransferLane::kFileRead)), " read, ",
                 Bytes(LaneBytes(engine, TransferLane::kFileWrite)), " written (",
                 per_parameter.data(), " bytes a parameter and step) by ", engine.io_backend(),
-                engine.direct_io() ? ", direct" : ", buffered", ", ",
-                engine.store.pieces_verified > 0 ? "verified" : "not verified", "\n");
+                engine.direct_io() ? ", direct" : ", buffered",
+                engine.store.pieces_verified > 0 ? ", verified" : "", "\n");
 }
 
 template <typename T>
