@@ -60,6 +60,16 @@ TEST(RunOwnerTest, RefusesEverythingElse) {
   EXPECT_FALSE(RunOwner::Parse(line + line).has_value());
 }
 
+// They are printed to terminals.
+TEST(RunOwnerTest, RefusesNamesThatToLineWouldNotWrite) {
+  for (const std::string name : {"\033[31mred", "bell\007", "a/b", "a\"b", "\303\244"}) {
+    EXPECT_FALSE(RunOwner::Parse("pid 7 host " + name + " boot b started 2026-01-01T00:00:00Z\n"))
+        << name;
+    EXPECT_FALSE(RunOwner::Parse("pid 7 host h boot " + name + " started 2026-01-01T00:00:00Z\n"))
+        << name;
+  }
+}
+
 TEST(RunOwnerTest, OneBootOrOneNameIsOneMachine) {
   const RunOwner a{.pid = 1, .host = "a", .boot = "x", .started = 0};
   EXPECT_TRUE(a.OnSameMachineAs({.pid = 2, .host = "a", .boot = "y", .started = 9}));

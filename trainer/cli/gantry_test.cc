@@ -80,6 +80,24 @@ TEST(Gantry, TrainsGeneratesAndInspects) {
               AllOf(HasSubstr("model.layers: 2"), HasSubstr("model.embed_tokens.weight")));
 }
 
+// Its own lock of the checkpoints must not make a run wait for itself.
+TEST(Gantry, SpillsWhereItSaves) {
+  const ProgramFolder folder("same");
+  std::filesystem::create_directory(folder.path() + "/both");
+  const ProgramResult train =
+      RunProgram(folder.Train({"--steps=2", "--checkpoint_dir=both", "--spill_dirs=both"}));
+  EXPECT_EQ(train.exit_code, 0) << train.err;
+}
+
+TEST(Gantry, LitterInASpillFolderStopsNoRun) {
+  const ProgramFolder folder("litter");
+  const std::string litter = folder.path() + "/spill/gantry-1-0123456789abcdef";
+  std::filesystem::create_directories(litter);
+  std::filesystem::create_symlink("nowhere", litter + "/lock");
+  const ProgramResult train = RunProgram(folder.Train({"--steps=2", "--spill_dirs=spill"}));
+  EXPECT_EQ(train.exit_code, 0) << train.err;
+}
+
 TEST(Gantry, TrainsWithEveryOptimizerAndShowsIt) {
   const ProgramFolder folder("optimizers");
   for (const std::string kind : {"adamw", "adam", "sgd", "lion"}) {
