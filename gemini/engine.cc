@@ -22,7 +22,7 @@ constexpr int64_t kDryPagesMin = int64_t{1} << 8;  // 16 GiB
 // Virtual pages of the arena per device slot: first fit leaves gaps, addresses cost nothing.
 constexpr int64_t kArenaPagesPerSlot = 8;
 
-// Slots of a tier, unless the chunk size is given: 64 GiB in slots of 4 MiB.
+// Slots of the device, unless the chunk size is given: 64 GiB in slots of 4 MiB.
 constexpr int64_t kSlotsMax = 16384;
 
 // Sizes of what one operator uses, for the choice of the chunk size.
@@ -164,12 +164,12 @@ absl::Status EngineImpl::Seal() {
   if (step_.has_value()) return FailedPrecondition("Seal was called inside a step");
   if (specs_.empty()) return InvalidArgument("there are no parameters to train");
   GANTRY_RETURN_IF_ERROR(ChooseLayout());
-  const absl::Status created = CreateTiers();
+  absl::Status created = CreateTiers();
+  if (created.ok()) created = StartBackground();
   if (!created.ok()) {
     DestroyTiers();
     return created;
   }
-  StartBackground();
   return absl::OkStatus();
 }
 
@@ -216,9 +216,7 @@ absl::Status EngineImpl::ChooseLayout() {
     if (!chosen.ok() && !exact) return chosen.status();
     elements = exact ? kHugePageChunkElements : *chosen;
     // A small model under a large budget: slots cost mappings, of which a process has few.
-    const bool discrete = options_.device->topology() == DeviceTopology::kDiscrete;
-    const Bytes budget = std::max(options_.device_memory, discrete ? options_.host_memory : 0_B);
-    while (budget.count() / (2 * elements) > kSlotsMax) elements *= 2;
+    while (options_.device_memory.count() / (2 * elements) > kSlotsMax) elements *= 2;
   }
   GANTRY_ASSIGN_OR_RETURN(const auto policy,
                           CreatePolicy(options_.policy, options_.static_fractions));

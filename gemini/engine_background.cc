@@ -1,6 +1,7 @@
 // What goes on behind the compute thread: taking completions, starting moves, running updates. On
 // two threads; or, with an event loop, on the caller's alone, whenever it calls or would wait.
 #include <optional>
+#include <system_error>
 #include <vector>
 
 #include "base/check.h"
@@ -16,12 +17,18 @@ constexpr Nanoseconds kSimulatedUpdateMax = 100'000;
 
 }  // namespace
 
-void EngineImpl::StartBackground() {
-  if (options_.event_loop != nullptr) return;
-  // thread: completions must be taken while the compute thread computes.
-  mover_thread_ = std::thread([this] { MoverLoop(); });
-  // thread: updates run beside the backward pass and the next forward pass.
-  update_thread_ = std::thread([this] { UpdateLoop(); });
+absl::Status EngineImpl::StartBackground() {
+  if (options_.event_loop != nullptr) return absl::OkStatus();
+  try {
+    // thread: completions must be taken while the compute thread computes.
+    mover_thread_ = std::thread([this] { MoverLoop(); });
+    // thread: updates run beside the backward pass and the next forward pass.
+    update_thread_ = std::thread([this] { UpdateLoop(); });
+  } catch (const std::system_error& error) {
+    StopBackground();
+    return Unavailable("the engine's threads could not be started: ", error.what());
+  }
+  return absl::OkStatus();
 }
 
 void EngineImpl::StopBackground() {
@@ -34,6 +41,7 @@ void EngineImpl::StopBackground() {
   if (update_thread_.joinable()) update_thread_.join();
   if (transfers_ != nullptr) transfers_->Wake();
   if (mover_thread_.joinable()) mover_thread_.join();
+  stopping_ = false;  // nobody is left who reads it, and Seal may be called again
   // An update that the event loop holds is this engine's.
   while (simulated_job_) GANTRY_CHECK(options_.event_loop->RunNext());
 }

@@ -88,7 +88,7 @@ class EngineImpl final : public Engine, private SlotSource {
   absl::StatusOr<ChunkLayout> MakeLayout(int64_t chunk_elements) const;
 
   // engine_background.cc
-  void StartBackground();
+  absl::Status StartBackground();
   void StopBackground();
   void MoverLoop();
   void UpdateLoop();

@@ -7,8 +7,8 @@
 // last-level cache, on 2 MiB pages, touched beforehand, and start at different offsets in their 4
 // KiB pages, as arrays in slots do not: that made no difference where it was tried.
 //
-// Optimizer/... are the other kinds and state formats, timed in turn with AdamW over f32 states
-// (adamw_with_norm: with a norm and an AdamW after it): read `other_over_this`, how much faster.
+// Optimizer/... are the other kinds and state formats, timed in turn with AdamW over f32 states:
+// read `other_over_this`, how much faster.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "benches/offload/adam_bench.cc"
 #include <hwy/foreach_target.h>  // includes this file again, once per target
@@ -72,7 +72,6 @@ HWY_AFTER_NAMESPACE();
 #include "offload/eight_bit_states.h"
 #include "offload/elements.h"
 #include "offload/gradient_norm.h"
-#include "offload/update_and_norm.h"
 
 namespace gantry {
 namespace {
@@ -235,19 +234,6 @@ void UpdateCodes(Arrays& arrays, ThreadTeam& team, OptimizerKind kind) {
                  std::span(&all, 1), 1.0f, &team);
 }
 
-void UpdateThenNorm(Arrays& arrays, ThreadTeam& team) {
-  std::vector<double> partials(SegmentCount(kElements));
-  GANTRY_CHECK(SegmentSumSquares(arrays.Slice().gradient, kElements, partials, &team));
-  UpdateSlice(arrays.Slice(), kHyper, 1.0f, &team);
-}
-
-void UpdateWithNorm(Arrays& arrays, ThreadTeam& team) {
-  std::vector<double> partials(SegmentCount(kElements));
-  const RangeSlice all = {.begin = 0, .state = arrays.Slice(), .hyper = kHyper};
-  GANTRY_CHECK(UpdateAndSumSquares(all.state.gradient, kElements, std::span(&all, 1), 1.0f,
-                                   partials, &team));
-}
-
 // All passes of a step over one square matrix.
 void UpdateFactored(Arrays& arrays, ThreadTeam& team) {
   constexpr int64_t kSide = 4096;
@@ -279,8 +265,7 @@ std::vector<Variant> Variants() {
           {"adafactor", UpdateFactored, adamw},
           {"adamw_split_master", UpdateSplit, adamw},
           {"adamw_eight_bit", codes(OptimizerKind::kAdamW), adamw},
-          {"lion_eight_bit", codes(OptimizerKind::kLion), adamw},
-          {"adamw_with_norm", UpdateWithNorm, UpdateThenNorm}};
+          {"lion_eight_bit", codes(OptimizerKind::kLion), adamw}};
 }
 
 void BenchVariant(benchmark::State& state, Arrays& arrays, ThreadTeam& team,

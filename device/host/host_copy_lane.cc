@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <system_error>
 
 #include "absl/status/status.h"
 #include "base/check.h"
+#include "base/strings.h"
 
 namespace gantry {
 namespace {
@@ -25,10 +27,19 @@ Nanoseconds TransferTime(int64_t bytes, int64_t bandwidth_bytes_per_second) {
 }  // namespace
 
 HostCopyLane::HostCopyLane(const Options& options)
-    : options_(options), due_(options.clock->Now()), finished_(due_), thread_([this] { Run(); }) {
+    : options_(options), due_(options.clock->Now()), finished_(due_) {}
+
+absl::StatusOr<std::unique_ptr<HostCopyLane>> HostCopyLane::Create(const Options& options) {
   GANTRY_CHECK_GE(options.bandwidth_bytes_per_second, 0);
   GANTRY_CHECK_GE(options.latency_nanoseconds, 0);
   GANTRY_CHECK(options.sink != nullptr);
+  std::unique_ptr<HostCopyLane> lane(new HostCopyLane(options));
+  try {
+    lane->thread_ = std::thread([lane = lane.get()] { lane->Run(); });
+  } catch (const std::system_error& error) {
+    return Unavailable("the thread of a copy lane could not be started: ", error.what());
+  }
+  return lane;
 }
 
 HostCopyLane::~HostCopyLane() {
@@ -37,7 +48,7 @@ HostCopyLane::~HostCopyLane() {
     closing_ = true;
     changed_.NotifyAll();
   }
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
 }
 
 void HostCopyLane::Submit(const CopyRequest& request) {

@@ -9,8 +9,10 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <thread>
 
+#include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "device/device.h"
@@ -25,8 +27,9 @@ class HostCopyLane final : public CopyLane {
     Clock* clock;                        // outlives the lane
     CopySink* sink;                      // outlives the lane
   };
-  // REQUIRES: bandwidth and latency not negative.
-  explicit HostCopyLane(const Options& options);
+  // Errors: kUnavailable when the system refuses another thread. REQUIRES: bandwidth and latency
+  // not negative.
+  static absl::StatusOr<std::unique_ptr<HostCopyLane>> Create(const Options& options);
   ~HostCopyLane() override;
 
   // Source and destination must stay valid until the completion; they must not overlap.
@@ -39,6 +42,7 @@ class HostCopyLane final : public CopyLane {
     CopyRequest request;
     Nanoseconds submitted;
   };
+  explicit HostCopyLane(const Options& options);
   void Run();
   void Copy(const Entry& entry);
 
@@ -51,7 +55,7 @@ class HostCopyLane final : public CopyLane {
   Nanoseconds due_ = 0;       // of the request before; the lane's thread only
   Nanoseconds finished_ = 0;  // when it was in fact; the lane's thread only
   // thread: a lane blocks in sleeps and runs beside the compute team for the life of the device.
-  std::thread thread_;  // last: it uses the members above
+  std::thread thread_;  // set by Create
 };
 
 }  // namespace gantry

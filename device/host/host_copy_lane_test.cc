@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/mutex.h"
 #include "base/testing/status_matchers.h"
@@ -49,11 +50,12 @@ class GateSink final : public CopySink {
 class HostCopyLaneTest : public ::testing::Test {
  protected:
   std::unique_ptr<HostCopyLane> MakeLane(int64_t bandwidth, int64_t latency, CopySink* sink) {
-    return std::make_unique<HostCopyLane>(
-        HostCopyLane::Options{.bandwidth_bytes_per_second = bandwidth,
-                              .latency_nanoseconds = latency,
-                              .clock = &clock_,
-                              .sink = sink});
+    auto lane = HostCopyLane::Create({.bandwidth_bytes_per_second = bandwidth,
+                                      .latency_nanoseconds = latency,
+                                      .clock = &clock_,
+                                      .sink = sink});
+    GANTRY_CHECK_OK(lane.status());
+    return *std::move(lane);
   }
   CopyRequest Request(int64_t bytes, uint64_t tag) {
     return {.destination = destination_.data(),
@@ -133,14 +135,15 @@ TEST_F(HostCopyLaneTest, WithoutBandwidthOnlyLatencyCounts) {
 TEST_F(HostCopyLaneTest, TakesRealTimeOnARealClock) {
   MonotonicClock real;
   RecordingSink sink(&real);
-  HostCopyLane lane({.bandwidth_bytes_per_second = 1'000'000'000,
-                     .latency_nanoseconds = 1'000'000,
-                     .clock = &real,
-                     .sink = &sink});
+  auto lane = HostCopyLane::Create({.bandwidth_bytes_per_second = 1'000'000'000,
+                                    .latency_nanoseconds = 1'000'000,
+                                    .clock = &real,
+                                    .sink = &sink});
+  ASSERT_THAT(lane, IsOk());
   const Nanoseconds before = real.Now();
-  lane.Submit(Request(4'000'000, 1));
+  (*lane)->Submit(Request(4'000'000, 1));
   EXPECT_GE(sink.WaitFor(1)[0].time - before, 5'000'000);
-  EXPECT_GE(lane.counters().busy_nanoseconds, 5'000'000);
+  EXPECT_GE((*lane)->counters().busy_nanoseconds, 5'000'000);
 }
 
 TEST_F(HostCopyLaneTest, DestructorDrainsTheQueue) {

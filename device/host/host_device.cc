@@ -43,11 +43,10 @@ class HostDevice final : public Device {
   // Both directions are alike here: neither side of the copy needs an engine of its own.
   absl::StatusOr<std::unique_ptr<CopyLane>> CreateCopyLane(CopyDirection /*direction*/,
                                                            CopySink* sink) override {
-    return std::make_unique<HostCopyLane>(
-        HostCopyLane::Options{.bandwidth_bytes_per_second = options_.bandwidth_bytes_per_second,
-                              .latency_nanoseconds = options_.latency_nanoseconds,
-                              .clock = options_.clock,
-                              .sink = sink});
+    return HostCopyLane::Create({.bandwidth_bytes_per_second = options_.bandwidth_bytes_per_second,
+                                 .latency_nanoseconds = options_.latency_nanoseconds,
+                                 .clock = options_.clock,
+                                 .sink = sink});
   }
 
  private:

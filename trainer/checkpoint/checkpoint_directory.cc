@@ -39,6 +39,7 @@ namespace {
 constexpr char kTemporaryName[] = ".writing";
 constexpr char kRemovingName[] = ".removing";
 constexpr char kListName[] = "latest";
+constexpr char kLockName[] = ".lock";
 constexpr std::string_view kNamePrefix = "step-";
 constexpr int kStepDigits = 8;
 constexpr Bytes kListBytesMax = 1_MiB;
@@ -118,7 +119,9 @@ absl::StatusOr<std::vector<std::string>> ScanDirectory(FileCalls& files,
 }
 
 absl::StatusOr<FileDescriptor> LockDirectory(FileCalls& files, const std::string& path) {
-  GANTRY_ASSIGN_OR_RETURN(FileDescriptor lock, OpenFile(files, path, O_RDONLY | O_DIRECTORY, 0));
+  // A file of its own: the folder itself may be locked by whoever spills into it.
+  GANTRY_ASSIGN_OR_RETURN(FileDescriptor lock, OpenFile(files, StrCat(path, "/", kLockName),
+                                                        O_RDWR | O_CREAT | O_NOFOLLOW, 0666));
   while (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK) {
       return Unavailable("another run writes its checkpoints to ", path,
@@ -269,16 +272,19 @@ absl::Status CheckpointDirectory::WriteTemporary(ParameterStore& store,
   return SyncDirectory(*options_.files, directory);
 }
 
+// The list first: readers pass over names that are not there, so whenever a crash comes, the newest
+// whole checkpoint is the first that they find.
 absl::Status CheckpointDirectory::Publish(const std::string& name) {
+  std::string list = name + "\n";
+  const size_t others = options_.keep == 0 ? names_.size() : static_cast<size_t>(options_.keep - 1);
+  for (size_t i = 0; i < std::min(others, names_.size()); ++i) list += names_[i] + "\n";
+  GANTRY_RETURN_IF_ERROR(
+      WriteFileAtomically(*options_.files, PathOf(kListName), std::as_bytes(std::span(list))));
   const int error =
       options_.files->Rename(AT_FDCWD, PathOf(kTemporaryName), AT_FDCWD, PathOf(name));
   if (error != 0) return ErrnoStatus(-error, StrCat("rename a checkpoint to ", PathOf(name)));
   names_.insert(names_.begin(), name);  // whatever fails from here on, it is there
-  GANTRY_RETURN_IF_ERROR(SyncDirectory(*options_.files, options_.path));
-  std::string list;
-  const size_t keep = options_.keep == 0 ? names_.size() : static_cast<size_t>(options_.keep);
-  for (size_t i = 0; i < std::min(keep, names_.size()); ++i) list += names_[i] + "\n";
-  return WriteFileAtomically(*options_.files, PathOf(kListName), std::as_bytes(std::span(list)));
+  return SyncDirectory(*options_.files, options_.path);
 }
 
 absl::Status CheckpointDirectory::RemoveSurplus() {

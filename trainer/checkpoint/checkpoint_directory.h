@@ -1,9 +1,9 @@
 // Where a run keeps its checkpoints: DIR/step-00000010/{manifest.json, state.bin} for each, and
 // DIR/latest, which lists them, newest first.
 //
-// A checkpoint is written under a temporary name, synced, and renamed; then `latest` is replaced
-// atomically; only then are old ones removed. So after a crash at any moment every listed
-// checkpoint is whole, and nothing that was saved is lost.
+// A checkpoint is written under a temporary name and synced; `latest` is replaced atomically; then
+// the checkpoint is renamed; only then are old ones removed. So after a crash at any moment every
+// checkpoint that is there is whole, and the newest is the first of those in `latest`.
 //
 // One run at a time writes to a directory (it holds a lock); reading needs no lock. Every
 // checkpoint in the directory counts as its own: those beyond `keep` are removed, oldest first.
@@ -32,7 +32,7 @@ inline constexpr char kManifestFile[] = "manifest.json";
 inline constexpr char kStateFile[] = "state.bin";
 
 // The names of the checkpoints in a directory, newest first: the order of `latest`, then whatever
-// it does not list by descending step (a crash may come between renaming and listing). Empty when
+// it does not list by descending step (someone copied them there). Empty when
 // there are none. Errors: kNotFound without the directory; kDataLoss for a `latest` that is no list
 // of such names; those of reading.
 absl::StatusOr<std::vector<std::string>> ListCheckpoints(FileCalls& files,

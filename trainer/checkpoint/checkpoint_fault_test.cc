@@ -105,8 +105,8 @@ class CheckpointFaultTest : public ::testing::Test {
         EXPECT_THAT(states, IsOk()) << name;
         EXPECT_TRUE(states.ok() && (*states == old_ || *states == new_)) << name;
       } else {
-        EXPECT_TRUE(name == "latest" || name == ".writing" || name == ".removing" ||
-                    (name.starts_with(".gantry-") && name.ends_with(".tmp")))
+        EXPECT_TRUE(name == "latest" || name == ".lock" || name == ".writing" ||
+                    name == ".removing" || (name.starts_with(".gantry-") && name.ends_with(".tmp")))
             << name;
       }
     }
@@ -144,7 +144,7 @@ class CheckpointFaultTest : public ::testing::Test {
       directory = *std::move(reopened);
     }
     EXPECT_THAT(SaveNew(*directory, 3), IsOk());
-    EXPECT_THAT(Names(), ElementsAre("latest", "step-00000003"));
+    EXPECT_THAT(Names(), ElementsAre(".lock", "latest", "step-00000003"));
     return saved;
   }
 
