@@ -403,7 +403,7 @@ TEST_P(IoBackendTest, RandomPrioritiesCancellationsAndPromotions) {
   SCOPED_TRACE(StrCat("seed ", kSeed));
   const Random random({.seed = kSeed, .stream = 0});
 #if defined(GANTRY_TSAN) || defined(GANTRY_ASAN)
-  constexpr uint64_t kRequests = 20;  // the checksums are slow under sanitizers
+  constexpr uint64_t kRequests = 12;  // the checksums are slow under sanitizers
 #else
   constexpr uint64_t kRequests = 60;
 #endif
