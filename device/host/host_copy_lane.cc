@@ -35,6 +35,7 @@ absl::StatusOr<std::unique_ptr<HostCopyLane>> HostCopyLane::Create(const Options
   GANTRY_CHECK(options.sink != nullptr);
   std::unique_ptr<HostCopyLane> lane(new HostCopyLane(options));
   try {
+    // thread: a lane blocks in sleeps and runs beside the compute team for the life of the device.
     lane->thread_ = std::thread([lane = lane.get()] { lane->Run(); });
   } catch (const std::system_error& error) {
     return Unavailable("the thread of a copy lane could not be started: ", error.what());
