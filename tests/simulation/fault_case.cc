@@ -1,8 +1,10 @@
 #include "tests/simulation/fault_case.h"
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdio>
-#include <regex>
+#include <string_view>
 
 #include "base/status_macros.h"
 #include "base/strings.h"
@@ -23,6 +25,20 @@ OperationCounts CountsOf(const FaultPlan& plan) {
     counts[static_cast<size_t>(point)] = plan.operations(static_cast<FaultPoint>(point));
   }
   return counts;
+}
+
+// Whether one of the words is an E and at least two more capitals or digits. Not std::regex, which
+// GCC 12 takes for uninitialized memory when it compiles for AddressSanitizer.
+bool NamesAnErrno(std::string_view text) {
+  const auto in_word = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
+  const auto in_name = [](unsigned char c) { return std::isupper(c) != 0 || std::isdigit(c) != 0; };
+  for (auto begin = text.begin(); begin != text.end();) {
+    begin = std::find_if(begin, text.end(), in_word);
+    const auto end = std::find_if_not(begin, text.end(), in_word);
+    if (end - begin >= 3 && *begin == 'E' && std::all_of(begin, end, in_name)) return true;
+    begin = end;
+  }
+  return false;
 }
 
 }  // namespace
@@ -135,8 +151,6 @@ std::vector<Fault> FaultsAt(FaultPoint point) {
 }
 
 std::string ComplaintAbout(const absl::Status& status) {
-  // A write that moves nothing has no errno to name.
-  static const std::regex kErrnoName("\\bE[A-Z0-9]{2,}\\b|no more bytes|nothing was written");
   const std::string message(FromAbsl(status.message()));
   switch (status.code()) {
     case absl::StatusCode::kResourceExhausted:
@@ -146,7 +160,11 @@ std::string ComplaintAbout(const absl::Status& status) {
     case absl::StatusCode::kPermissionDenied:
       break;
     case absl::StatusCode::kInternal:
-      if (!std::regex_search(message, kErrnoName)) return "kInternal without an errno's name";
+      // A write that moves nothing has no errno to name.
+      if (!NamesAnErrno(message) && message.find("no more bytes") == std::string::npos &&
+          message.find("nothing was written") == std::string::npos) {
+        return "kInternal without an errno's name";
+      }
       break;
     default:
       return StrCat("a fault must not end in ", absl::StatusCodeToString(status.code()));
