@@ -187,7 +187,10 @@ void ChunkManager::AbandonFill(BlockIndex index, Tier tier) {
 absl::Status ChunkManager::DropUnchecked(BlockIndex index, Tier tier) {
   BlockCopy& c = copy(index, tier);
   if (tier == Tier::kDevice && HasHome(index)) {
-    GANTRY_RETURN_IF_ERROR(UnmapParts(index, block(index).slots));
+    // A drop that failed half-way may be tried again.
+    for (; c.unmapped < block(index).slots; ++c.unmapped) {
+      GANTRY_RETURN_IF_ERROR(HomeOf(index).space->Unmap(FirstPage(index) + c.unmapped));
+    }
   }
   for (int part = 0; part < block(index).slots; ++part) {
     pool(tier).Release(SlotId(c.slots[static_cast<size_t>(part)]));

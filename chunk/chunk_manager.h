@@ -45,6 +45,7 @@ struct BlockCopy {
   int32_t pins = 0;       // leases and updates using it
   int32_t readers = 0;    // transfers reading it
   int32_t writers = 0;    // pins that write it: no transfer may read it meanwhile
+  int8_t unmapped = 0;    // parts that a drop has unmapped before it failed
   std::array<int64_t, 2> slots{-1, -1};
 
   bool idle() const { return phase == CopyPhase::kValid && pins == 0 && readers == 0; }
