@@ -37,8 +37,9 @@ class FileCalls {
   virtual int Unlink(int directory, const std::string& path, int flags) = 0;
 };
 
-// The calls themselves. Stateless: whoever needs one makes one.
-class PosixFileCalls final : public FileCalls {
+// The calls themselves. Stateless: whoever needs one makes one. Tests derive from it to change
+// single calls.
+class PosixFileCalls : public FileCalls {
  public:
   int Open(int directory, const std::string& path, int flags, int mode) override;
   int64_t ReadAt(int fd, std::span<std::byte> buffer, int64_t offset) override;

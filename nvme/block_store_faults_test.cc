@@ -133,7 +133,7 @@ TEST_F(BlockStoreFaultsTest, WithoutIoUringItUsesThreadsAndSaysSo) {
 
 // Writes hit the end of the space only when they happen: a file system that can't preallocate.
 TEST_F(BlockStoreFaultsTest, ADriveThatFillsUpLaterIsResourceExhausted) {
-  class NoPreallocation final : public ForwardingFileCalls {
+  class NoPreallocation final : public PosixFileCalls {
    public:
     int Allocate(int, int64_t, int64_t) override { return -EOPNOTSUPP; }
   };
@@ -169,16 +169,16 @@ TEST_F(BlockStoreFaultsTest, ADriveThatFillsUpLaterIsResourceExhausted) {
 TEST_F(BlockStoreFaultsTest, SharesAreMeasuredWhereNoneAreGiven) {
   for (size_t i = 0; i < 2; ++i) ASSERT_EQ(mkdir(Directory(i).c_str(), 0700), 0);
   // Each transfer in the second directory takes three times as long, by this clock.
-  class TimedCalls final : public ForwardingFileCalls {
+  class TimedCalls final : public PosixFileCalls {
    public:
     TimedCalls(VirtualClock* clock, std::string slow) : clock_(clock), slow_(std::move(slow)) {}
     int64_t ReadAt(int fd, std::span<std::byte> buffer, int64_t offset) override {
       Pass(fd, buffer.size());
-      return ForwardingFileCalls::ReadAt(fd, buffer, offset);
+      return PosixFileCalls::ReadAt(fd, buffer, offset);
     }
     int64_t WriteAt(int fd, std::span<const std::byte> buffer, int64_t offset) override {
       Pass(fd, buffer.size());
-      return ForwardingFileCalls::WriteAt(fd, buffer, offset);
+      return PosixFileCalls::WriteAt(fd, buffer, offset);
     }
 
    private:

@@ -150,16 +150,16 @@ TEST_P(BlockStoreIntegrityTest, ATruncatedFileIsNamed) {
 }
 
 // Reads through the thread backend in which chosen transfers deliver a wrong bit.
-class FlippingCalls final : public ForwardingFileCalls {
+class FlippingCalls final : public PosixFileCalls {
  public:
   int64_t ReadAt(int fd, std::span<std::byte> buffer, int64_t offset) override {
-    const int64_t moved = ForwardingFileCalls::ReadAt(fd, buffer, offset);
+    const int64_t moved = PosixFileCalls::ReadAt(fd, buffer, offset);
     if (flips.fetch_sub(1) > 0) buffer[buffer.size() / 2] ^= std::byte{16};
     return moved;
   }
   int64_t WriteAt(int fd, std::span<const std::byte> buffer, int64_t offset) override {
     if (writes_allowed.fetch_sub(1) <= 0) return -EIO;
-    return ForwardingFileCalls::WriteAt(fd, buffer, offset);
+    return PosixFileCalls::WriteAt(fd, buffer, offset);
   }
   std::atomic<int64_t> flips = 0;  // reads still to be damaged
   std::atomic<int64_t> writes_allowed = 1'000'000;

@@ -23,16 +23,16 @@ namespace {
 constexpr Nanoseconds kMillisecond = 1'000'000;
 
 // Each transfer of 1 MiB takes a millisecond, one after the other.
-class TimedCalls final : public ForwardingFileCalls {
+class TimedCalls final : public PosixFileCalls {
  public:
   explicit TimedCalls(VirtualClock* clock) : clock_(clock) {}
   int64_t ReadAt(int fd, std::span<std::byte> buffer, int64_t offset) override {
     ++reads;
-    return After(ForwardingFileCalls::ReadAt(fd, buffer, offset));
+    return After(PosixFileCalls::ReadAt(fd, buffer, offset));
   }
   int64_t WriteAt(int fd, std::span<const std::byte> buffer, int64_t offset) override {
     ++writes;
-    return After(failing ? -EIO : ForwardingFileCalls::WriteAt(fd, buffer, offset));
+    return After(failing ? -EIO : PosixFileCalls::WriteAt(fd, buffer, offset));
   }
   std::atomic<int64_t> reads = 0;
   std::atomic<int64_t> writes = 0;

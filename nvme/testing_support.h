@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "base/file_calls.h"
 #include "base/mutex.h"
 #include "nvme/io_backend.h"
 
@@ -75,37 +74,6 @@ class TemporaryDirectory {
 
  private:
   std::string path_;
-};
-
-// Hands every call on; tests override what they want to see or change.
-class ForwardingFileCalls : public FileCalls {
- public:
-  int Open(int directory, const std::string& path, int flags, int mode) override {
-    return posix_.Open(directory, path, flags, mode);
-  }
-  int64_t ReadAt(int fd, std::span<std::byte> buffer, int64_t offset) override {
-    return posix_.ReadAt(fd, buffer, offset);
-  }
-  int64_t WriteAt(int fd, std::span<const std::byte> buffer, int64_t offset) override {
-    return posix_.WriteAt(fd, buffer, offset);
-  }
-  int Sync(int fd, SyncKind kind) override { return posix_.Sync(fd, kind); }
-  int Allocate(int fd, int64_t offset, int64_t bytes) override {
-    return posix_.Allocate(fd, offset, bytes);
-  }
-  int Rename(int from_directory, const std::string& from, int to_directory,
-             const std::string& to) override {
-    return posix_.Rename(from_directory, from, to_directory, to);
-  }
-  int MakeDirectory(int directory, const std::string& path, int mode) override {
-    return posix_.MakeDirectory(directory, path, mode);
-  }
-  int Unlink(int directory, const std::string& path, int flags) override {
-    return posix_.Unlink(directory, path, flags);
-  }
-
- private:
-  PosixFileCalls posix_;
 };
 
 std::vector<std::string> ListDirectory(const std::string& path);  // sorted, without . and ..

@@ -369,8 +369,8 @@ TEST(Gantry, FullDisksAreToldAndLeaveNothing) {
   EXPECT_THAT(checkpoint.err, HasSubstr("gantry: error: "));
   EXPECT_THAT(checkpoint.err, HasSubstr("state.bin"));
 
-  options = folder.Train(
-      {"--device=emulated", "--device_memory=3MiB", "--host_memory=3MiB", "--spill_dirs=."});
+  options = folder.Train({"--device=emulated", "--device_memory=3MiB", "--host_memory=3MiB",
+                          "--io=threads", "--spill_dirs=."});
   options.file_bytes_max = 100'000;
   const ProgramResult spill = RunProgram(options);
   EXPECT_EQ(spill.exit_code, 1);
