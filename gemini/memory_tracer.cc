@@ -128,6 +128,8 @@ class StepCompiler {
       trace.block_slots.push_back(layout_.HasBlock(id) ? static_cast<int8_t>(layout_.slots_of(id))
                                                        : int8_t{0});
     }
+    AddChunks();
+    trace.slot_bytes = layout_.slot_bytes();
     for (const StepRecord::Event& event : record_.events) OnEvent(event);
     step_.update_moment.assign(static_cast<size_t>(chunks), -1);
     AddChunkOrder();
@@ -156,9 +158,27 @@ class StepCompiler {
           moment.compute = event.time - acquired_;
         }
         break;
-      case Kind::kGradientReady:
       case Kind::kMicroBatch:
+        ++micro_batch_;
         break;
+      case Kind::kGradientReady:
+        break;
+    }
+  }
+
+  void AddChunks() {
+    const auto block = [this](StateKind kind, ChunkId chunk) {
+      if (!layout_.HasBlock({kind, chunk})) return int32_t{-1};
+      return static_cast<int32_t>(static_cast<int64_t>(kind) * layout_.chunk_count() +
+                                  chunk.value());
+    };
+    for (int64_t c = 0; c < layout_.chunk_count(); ++c) {
+      const ChunkId chunk(c);
+      step_.trace.chunks.push_back(
+          {.parameter = block(StateKind::kParameter, chunk),
+           .gradient = block(StateKind::kGradient, chunk),
+           .states = {block(StateKind::kMaster, chunk), block(StateKind::kMomentum, chunk),
+                      block(StateKind::kVariance, chunk)}});
     }
   }
 
@@ -179,7 +199,8 @@ class StepCompiler {
                   .first_use = static_cast<int64_t>(trace.uses.size()),
                   .use_count = 0,
                   .compute = 0,
-                  .activation_slots = std::max(pages_.live(), most_before_first_)};
+                  .activation_slots = std::max(pages_.live(), most_before_first_),
+                  .micro_batch = std::max(micro_batch_ - 1, 0)};
     most_before_first_ = 0;
     for (const ParameterUse& use : uses) {
       const auto [first, last] = layout_.ChunksOf(use.tensor);
@@ -277,6 +298,7 @@ class StepCompiler {
   std::vector<int64_t> first_forward_;  // first moment that reads the chunk's parameter
   std::vector<int64_t> by_first_use_;   // chunks in that order
   Nanoseconds acquired_ = 0;
+  int32_t micro_batch_ = 0;        // of those begun
   int64_t most_before_first_ = 0;  // slots that activations held before the first lease
   CompiledStep step_;
 };

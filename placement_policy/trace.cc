@@ -1,6 +1,10 @@
 #include "placement_policy/trace.h"
 
 #include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/strings.h"
@@ -10,6 +14,7 @@ namespace {
 
 // More slots than any machine has, few enough that sums do not overflow.
 constexpr int64_t kActivationSlotsMax = int64_t{1} << 40;
+constexpr int64_t kActivationsMax = int64_t{1} << 22;
 constexpr int64_t kMomentCountMax = std::numeric_limits<int32_t>::max();
 
 absl::Status CheckUse(const Trace& trace, size_t index) {
@@ -52,6 +57,74 @@ absl::Status CheckMoment(const Trace& trace, size_t index) {
     return bad("activation_slots", moment.activation_slots,
                StrCat(" outside [0, ", kActivationSlotsMax, "]"));
   }
+  if (moment.micro_batch < 0) return bad("micro_batch", moment.micro_batch, "");
+  if (moment.layer < -1) return bad("layer", moment.layer, "");
+  return absl::OkStatus();
+}
+
+// `taken` marks the blocks that an earlier chunk has.
+absl::Status CheckChunk(const Trace& trace, size_t index, std::vector<bool>& taken) {
+  const TraceChunk& chunk = trace.chunks[index];
+  const std::array<std::pair<std::string_view, int32_t>, 5> blocks = {
+      {{"parameter", chunk.parameter},
+       {"gradient", chunk.gradient},
+       {"states[0]", chunk.states[0]},
+       {"states[1]", chunk.states[1]},
+       {"states[2]", chunk.states[2]}}};
+  if (chunk.parameter < 0) {
+    return InvalidArgument("trace: chunks[", index, "].parameter is ", chunk.parameter,
+                           "; every chunk has one");
+  }
+  for (const auto& [field, block] : blocks) {
+    if (block == -1) continue;
+    const auto b = static_cast<size_t>(block);
+    if (block < 0 || b >= trace.block_slots.size() || trace.block_slots[b] == 0) {
+      return InvalidArgument("trace: chunks[", index, "].", field, " is ", block,
+                             ", which is no block of the trace");
+    }
+    if (taken[b]) {
+      return InvalidArgument("trace: chunks[", index, "].", field, " is ", block,
+                             ", which another field has already");
+    }
+    taken[b] = true;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckActivation(const Trace& trace, size_t index) {
+  const SavedActivation& saved = trace.activations[index];
+  const auto bad = [&](std::string_view field, int64_t value, std::string_view why) {
+    return InvalidArgument("trace: activations[", index, "].", field, " is ", value, why);
+  };
+  if (saved.created < 0 || static_cast<size_t>(saved.created) >= trace.moments.size()) {
+    return bad("created", saved.created, StrCat(" of ", trace.moments.size(), " moments"));
+  }
+  if (saved.used <= saved.created || static_cast<size_t>(saved.used) >= trace.moments.size()) {
+    return bad(
+        "used", saved.used,
+        StrCat("; it must be a moment after ", saved.created, ", of ", trace.moments.size()));
+  }
+  if (saved.slots < 0 || saved.slots > kActivationSlotsMax) return bad("slots", saved.slots, "");
+  if (saved.recompute < 0) return bad("recompute", saved.recompute, " ns");
+  return absl::OkStatus();
+}
+
+// At no moment may the saved activations be more than the moment says it holds.
+absl::Status CheckActivationSums(const Trace& trace) {
+  std::vector<int64_t> change(trace.moments.size() + 1, 0);
+  for (const SavedActivation& saved : trace.activations) {
+    change[static_cast<size_t>(saved.created)] += saved.slots;
+    change[static_cast<size_t>(saved.used) + 1] -= saved.slots;
+  }
+  int64_t live = 0;
+  for (size_t i = 0; i < trace.moments.size(); ++i) {
+    live += change[i];
+    if (live > trace.moments[i].activation_slots) {
+      return InvalidArgument("trace: moments[", i, "].activation_slots is ",
+                             trace.moments[i].activation_slots,
+                             ", fewer than the saved activations alive then, ", live);
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -74,7 +147,21 @@ absl::Status Trace::Validate() const {
   for (size_t i = 0; i < moments.size(); ++i) {
     if (absl::Status status = CheckMoment(*this, i); !status.ok()) return status;
   }
-  return absl::OkStatus();
+  std::vector<bool> taken(block_slots.size(), false);
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    if (absl::Status status = CheckChunk(*this, i, taken); !status.ok()) return status;
+  }
+  // Few enough that their sum does not overflow.
+  if (static_cast<int64_t>(activations.size()) > kActivationsMax) {
+    return InvalidArgument("trace: activations has ", activations.size(), " entries; the most is ",
+                           kActivationsMax);
+  }
+  for (size_t i = 0; i < activations.size(); ++i) {
+    if (absl::Status status = CheckActivation(*this, i); !status.ok()) return status;
+  }
+  if (slot_bytes < Bytes(0)) return InvalidArgument("trace: slot_bytes is ", slot_bytes.count());
+  if (tokens < 0) return InvalidArgument("trace: tokens is ", tokens);
+  return CheckActivationSums(*this);
 }
 
 SlotNeed LargestNeed(const Trace& trace, std::span<const Phase> phases) {

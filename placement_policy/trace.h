@@ -5,6 +5,7 @@
 #ifndef GANTRY_PLACEMENT_POLICY_TRACE_H_
 #define GANTRY_PLACEMENT_POLICY_TRACE_H_
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/bytes.h"
 #include "base/clock.h"
 
 namespace gantry {
@@ -37,6 +39,25 @@ struct Moment {
   int64_t use_count;
   Nanoseconds compute;       // 0 when unknown (dry trace)
   int64_t activation_slots;  // most slots under live activations during the moment
+  int32_t micro_batch = 0;   // which of the step's micro-batches, from 0
+  int32_t layer = -1;        // which repeated part of the model, from 0; -1: none of them
+};
+
+// The blocks of one range of elements; -1 where there is none (frozen: no gradient, no states).
+struct TraceChunk {
+  int32_t parameter = -1;
+  int32_t gradient = -1;
+  std::array<int32_t, 3> states = {-1, -1, -1};  // of the optimizer
+};
+
+// Memory that a forward moment leaves for a backward moment. The moments' activation slots count
+// it from `created` to `used`, both included. It may be kept, moved out meanwhile, or dropped and
+// computed again.
+struct SavedActivation {
+  int32_t created = 0;        // moment
+  int32_t used = 0;           // moment, later
+  int64_t slots = 0;          // may be freed between the two
+  Nanoseconds recompute = 0;  // what computing it again before `used` takes
 };
 
 struct Trace {
@@ -44,6 +65,10 @@ struct Trace {
   std::vector<std::string> names;
   std::vector<BlockUse> uses;
   std::vector<Moment> moments;
+  std::vector<TraceChunk> chunks = {};            // empty: the blocks are unrelated
+  std::vector<SavedActivation> activations = {};  // empty: nothing can be moved or recomputed
+  Bytes slot_bytes = Bytes(0);                    // 0: unknown
+  int64_t tokens = 0;                             // of the whole step; 0: unknown
 
   std::span<const BlockUse> uses_of(const Moment& moment) const {
     return std::span(uses).subspan(static_cast<size_t>(moment.first_use),
