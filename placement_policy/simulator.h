@@ -1,0 +1,100 @@
+// Runs a movement problem in virtual time under a movement plan, step after step, until the steps
+// repeat. Decisions depend on the order of events only, never on clock values, as in the engine: a
+// plan says what stays and in which order the rest comes; when something happens follows from it.
+//
+// Deterministic: integers throughout, ties by block number.
+#ifndef GANTRY_PLACEMENT_POLICY_SIMULATOR_H_
+#define GANTRY_PLACEMENT_POLICY_SIMULATOR_H_
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "placement_policy/movement_problem.h"
+#include "placement_policy/policy.h"
+
+namespace gantry {
+
+// What to keep, and how early to fetch.
+struct MovementPlan {
+  enum class Mode : uint8_t {
+    // `keep` decides what stays after each use. Everything else is fetched in order of use, each as
+    // early as the slots of all moments until then allow.
+    kKeepSet,
+    // Everything stays until its room is needed; then `eviction` picks. Blocks of the next
+    // `look_ahead` moments are fetched ahead, which pushes out only what is used later.
+    kOnDemand,
+  };
+  enum class UpdateOrder : uint8_t { kNextUse, kArrival };
+
+  Mode mode = Mode::kKeepSet;
+  // By use. For a gap of kind kSame only; ignored elsewhere.
+  std::vector<bool> keep;
+  // Slots that early fetches leave free for gradients and changed blocks on their way out.
+  int64_t write_reserve = 2;
+  EvictionOrder eviction = EvictionOrder::kFurthestNextUse;
+  int64_t look_ahead = 0;
+  std::vector<Residency> residency;  // kOnDemand, by block; empty: all floating
+  UpdateOrder update_order = UpdateOrder::kNextUse;
+};
+
+enum class SimulatedLane : uint8_t {
+  kHostToDevice,
+  kDeviceToHost,
+  kHostUpdate,
+  kFileRead,
+  kFileWrite,
+};
+inline constexpr int kSimulatedLaneCount = 5;
+std::string_view Name(SimulatedLane lane);
+
+// Why the next moment did not start.
+enum class SimulatedStall : uint8_t { kFetch, kUpdate, kNorm, kRoom };
+inline constexpr int kSimulatedStallCount = 4;
+std::string_view Name(SimulatedStall stall);
+
+struct SimulatedEvent {
+  enum class Kind : uint8_t { kMoment, kTransfer };
+  Kind kind;
+  SimulatedLane lane = SimulatedLane::kHostToDevice;  // kTransfer
+  int32_t block = -1;   // kTransfer on a copy lane, or a file's for a device block
+  int32_t update = -1;  // kTransfer: of a host update (its gradient, the update, its states)
+  int64_t moment = 0;   // absolute: kMoment, its number; kTransfer, the use or deadline it serves
+  Nanoseconds begin = 0;
+  Nanoseconds end = 0;
+};
+
+struct SimulationOptions {
+  int64_t steps_max = 16;  // when the steps do not repeat, the last third is averaged
+  bool record = false;     // events and drops of all steps
+  // Computing moment i of any step takes (1 + noise x a uniform number in [-1, 1]) of its time.
+  double noise = 0.0;
+  uint64_t noise_seed = 1;
+  int64_t moves_max = 200'000'000;
+};
+
+struct SimulatedStep {
+  Nanoseconds elapsed = 0;  // of one step in the steady state
+  bool steady = false;      // consecutive steps were equal in time, bytes and what was left to do
+  int64_t steps = 0;        // simulated
+  Nanoseconds compute = 0;
+  std::array<Nanoseconds, kSimulatedStallCount> stalls{};
+  std::array<Nanoseconds, kSimulatedLaneCount> busy{};
+  std::array<int64_t, kSimulatedLaneCount> bytes{};
+  std::array<int64_t, kSimulatedLaneCount> moves{};
+  int64_t moves_total = 0;  // of the whole simulation
+  std::vector<SimulatedEvent> events;
+};
+
+// Errors: kInvalidArgument for a plan that does not match the problem; kResourceExhausted when the
+// step cannot go on (named: the moment, and what it waits for) or moves_max is reached.
+// REQUIRES: problem.Validate() is OK.
+absl::StatusOr<SimulatedStep> Simulate(const MovementProblem& problem, const MovementPlan& plan,
+                                       const SimulationOptions& options);
+
+}  // namespace gantry
+
+#endif  // GANTRY_PLACEMENT_POLICY_SIMULATOR_H_
