@@ -314,7 +314,6 @@ void Simulation::EndGradients(int64_t moment) {
 void Simulation::NoteNorm() {
   const bool computed = cursor_ > norm_step_ * count_ + problem_.norm_moment;
   if (!computed || gradients_down_ < update_count()) return;
-  if (update_count() == 0 && problem_.norm_moment < 0) return;
   gradients_down_ -= update_count();
   ++norm_step_;
 }
@@ -375,6 +374,7 @@ absl::Status Simulation::Stuck() const {
       waits = StrCat(waits, " block ", use.block);
     }
   }
+  if (!NormKnown(cursor_)) waits = " the norm";
   if (waits.empty()) waits = StrCat(" room: it has ", moment.capacity, " slots");
   return ResourceExhausted("simulation: moment ", cursor_ % count_, " of step ", cursor_ / count_,
                            " waits for", waits, ", and nothing can move (", held_, " slots held, ",

@@ -32,8 +32,9 @@ bool Simulation::LaneFree(SimulatedLane lane) const {
 
 bool Simulation::StartLanes() {
   bool started = false;
-  if (LaneFree(SimulatedLane::kDeviceToHost)) started |= StartWriteDown();
+  // A fetch may push out what then has to go down.
   if (LaneFree(SimulatedLane::kHostToDevice)) started |= StartFetch();
+  if (LaneFree(SimulatedLane::kDeviceToHost)) started |= StartWriteDown();
   if (LaneFree(SimulatedLane::kHostUpdate)) started |= StartUpdate();
   // Reads first, unless buffers are short.
   const bool writes_first = free_buffers_ <= 1;
@@ -338,7 +339,15 @@ void Simulation::OfferRead(int32_t index, Time key, bool urgent) {
 // One buffer is left for what frees itself: changed blocks on their way to files, and updates whose
 // gradient is there. Otherwise states and blocks that wait for something could take them all.
 int64_t Simulation::BuffersNeeded(int32_t index) const {
-  if (index < update_count()) return staged(index).urgent ? 1 : (blocks_in_files_ ? 3 : 2);
+  if (index < update_count()) {
+    const bool goes_on = staged(index).urgent &&
+                         (!problem_.wait_for_norm ||
+                          norm_step_ > updates_[static_cast<size_t>(index)].step);
+    return goes_on ? 1 : (blocks_in_files_ ? 3 : 2);
+  }
+  // Blocks come in the order of their use, and what they push out is on its way already; on demand
+  // it is pushed out only when the block is there.
+  if (!keep_set()) return staged(index).urgent ? 2 : 3;
   const bool writes_wait = !file_write_downs_.empty();
   return staged(index).urgent && !writes_wait ? 1 : 2;
 }

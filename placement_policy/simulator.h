@@ -32,12 +32,12 @@ struct MovementPlan {
 
   Mode mode = Mode::kKeepSet;
   // By use. For a gap of kind kSame only; ignored elsewhere.
-  std::vector<bool> keep;
+  std::vector<bool> keep = {};
   // Slots that early fetches leave free for gradients and changed blocks on their way out.
   int64_t write_reserve = 2;
   EvictionOrder eviction = EvictionOrder::kFurthestNextUse;
   int64_t look_ahead = 0;
-  std::vector<Residency> residency;  // kOnDemand, by block; empty: all floating
+  std::vector<Residency> residency = {};  // kOnDemand, by block; empty: all floating
   UpdateOrder update_order = UpdateOrder::kNextUse;
 };
 
