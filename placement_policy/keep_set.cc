@@ -46,15 +46,14 @@ class Sweep {
   }
   const UseCycle::Link& link(int32_t use) const { return cycle_.links[static_cast<size_t>(use)]; }
 
-  // Slots that kept blocks may have at each moment: beside the blocks it uses, gradients that are
-  // not complete, and the reserve.
+  // Slots that kept blocks may have at each moment: beside the blocks it uses, gradients between
+  // their last use and completion, and the reserve.
   void FindRoom() {
     std::vector<int64_t> change(static_cast<size_t>(2 * count_ + 1), 0);
     for (int32_t use = 0; use < static_cast<int32_t>(problem_.uses.size()); ++use) {
       const auto block = static_cast<size_t>(problem_.uses[static_cast<size_t>(use)].block);
       const int32_t u = cycle_.update_of[block];
       int64_t end = link(use).moment + 1;
-      if (link(use).gap == Gap::kHeld) end = link(use).moment + link(use).distance;
       if (u >= 0 && link(use).gap == Gap::kNone) {
         end = problem_.updates[static_cast<size_t>(u)].complete + 1;
       }

@@ -102,6 +102,29 @@ absl::Status CheckUpdate(const MovementProblem& problem, size_t u, std::span<con
   return absl::OkStatus();
 }
 
+// Gradients stay from their last use until they are complete: beside the blocks in use then.
+absl::Status CheckGradients(const MovementProblem& problem, std::span<const BlockSpan> spans) {
+  std::vector<int64_t> change(problem.moments.size() + 1, 0);
+  for (const MovementProblem::HostUpdate& update : problem.updates) {
+    const auto gradient = static_cast<size_t>(update.gradient);
+    change[static_cast<size_t>(spans[gradient].last + 1)] += problem.block_slots[gradient];
+    change[static_cast<size_t>(update.complete) + 1] -= problem.block_slots[gradient];
+  }
+  int64_t held = 0;
+  for (size_t m = 0; m < problem.moments.size(); ++m) {
+    held += change[m];
+    int64_t slots = held;
+    for (const BlockUse& use : problem.uses_of(problem.moments[m])) {
+      slots += problem.block_slots[static_cast<size_t>(use.block)];
+    }
+    if (slots > problem.moments[m].capacity) {
+      return Bad("moments[", m, "].capacity is ", problem.moments[m].capacity,
+                 " slots; its blocks and gradients that are not complete need ", slots);
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status MovementProblem::Validate() const {
@@ -148,7 +171,7 @@ absl::Status MovementProblem::Validate() const {
   for (size_t u = 0; u < updates.size(); ++u) {
     GANTRY_RETURN_IF_ERROR(CheckUpdate(*this, u, spans, taken));
   }
-  return absl::OkStatus();
+  return CheckGradients(*this, spans);
 }
 
 UseCycle LinkUses(const MovementProblem& problem) {
@@ -170,8 +193,8 @@ UseCycle LinkUses(const MovementProblem& problem) {
     l.distance = cycle.links[static_cast<size_t>(to)].moment - l.moment + (wraps ? count : 0);
     const BlockUse& use = problem.uses[static_cast<size_t>(from)];
     const auto block = static_cast<size_t>(use.block);
-    if (gradient[block]) {
-      l.gap = wraps ? Gap::kNone : Gap::kHeld;
+    if (gradient[block] && wraps) {
+      l.gap = Gap::kNone;  // it was consumed by its update
     } else if (use.access == BlockAccess::kConsume ||
                problem.uses[static_cast<size_t>(to)].access == BlockAccess::kCreate) {
       l.gap = Gap::kNone;

@@ -95,7 +95,6 @@ enum class Gap : uint8_t {
   kSame,  // the same content: the block may stay, or be dropped and fetched again
   kNew,   // a host update makes a new version in between: it must be fetched
   kNone,  // the next use creates it, or there is none: nothing to keep and nothing to fetch
-  kHeld,  // a gradient between its uses: it cannot leave
 };
 
 // The uses of all blocks as cycles.

@@ -58,8 +58,8 @@ void Simulation::Prepare() {
   }
 }
 
-// Slots left at each moment beside the blocks it uses, gradients between their uses, and what the
-// plan keeps.
+// Slots left at each moment beside the blocks it uses, gradients that are about to be complete, and
+// what the plan keeps.
 void Simulation::PrepareProfile() {
   std::vector<int64_t> change(static_cast<size_t>(2 * count_ + 1), 0);
   const auto hold = [&](int64_t begin, int64_t end, int64_t held) {  // moments [begin, end)
@@ -75,7 +75,7 @@ void Simulation::PrepareProfile() {
     int64_t end = link.moment + 1;
     if (gradient && link.gap == Gap::kNone) {
       end = problem_.updates[static_cast<size_t>(u)].complete + 1;
-    } else if (link.gap == Gap::kHeld || (link.gap == Gap::kSame && plan_.keep[use])) {
+    } else if (link.gap == Gap::kSame && plan_.keep[use]) {
       end = link.moment + link.distance;
     }
     hold(link.moment + 1, end, slots(b));
@@ -260,8 +260,6 @@ void Simulation::AfterUse(int32_t use) {
   b.use = link.next;
   b.next_use = cursor_ + link.distance;
   switch (link.gap) {
-    case Gap::kHeld:
-      return;
     case Gap::kNone:
       b.wanted = false;
       // A gradient stays until it is complete.
@@ -305,7 +303,9 @@ void Simulation::EndGradients(int64_t moment) {
                   : (update.step + 1) * count_ + cycle_.links[static_cast<size_t>(first)].moment;
     if (plan_.update_order == MovementPlan::UpdateOrder::kArrival) update.deadline = cursor_;
     Block& gradient = block(what.gradient);
+    GANTRY_CHECK(gradient.phase == Phase::kPresent);
     gradient.phase = Phase::kLeaving;
+    gradient.wanted = false;
     leaving_ += slots(what.gradient);
     write_downs_.push({update.deadline, what.gradient});
   }

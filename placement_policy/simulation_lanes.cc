@@ -268,7 +268,7 @@ void Simulation::FinishWriteDown(const Lane& job) {
   if (b.phase != Phase::kLeaving) return;  // written early: it stays
   Free(job.block);
   const int32_t u = cycle_.update_of[static_cast<size_t>(job.block)];
-  if (u >= 0) {
+  if (u >= 0 && !b.wanted) {  // a complete gradient
     ++gradients_down_;
     ReleaseUpdate(u);
     NoteNorm();
@@ -340,9 +340,9 @@ void Simulation::OfferRead(int32_t index, Time key, bool urgent) {
 // gradient is there. Otherwise states and blocks that wait for something could take them all.
 int64_t Simulation::BuffersNeeded(int32_t index) const {
   if (index < update_count()) {
-    const bool goes_on = staged(index).urgent &&
-                         (!problem_.wait_for_norm ||
-                          norm_step_ > updates_[static_cast<size_t>(index)].step);
+    const bool goes_on =
+        staged(index).urgent &&
+        (!problem_.wait_for_norm || norm_step_ > updates_[static_cast<size_t>(index)].step);
     return goes_on ? 1 : (blocks_in_files_ ? 3 : 2);
   }
   // Blocks come in the order of their use, and what they push out is on its way already; on demand

@@ -33,8 +33,7 @@ TEST(SimulatorTest, RandomSmallProblemsEnd) {
       SCOPED_TRACE(StrCat(ToString(kind), ", seed ", seed));
       const MovementProblem problem = RandomSmallProblem(kind, seed);
       for (const int64_t reserve : {0, 1, 2}) {
-        const auto step =
-            Simulate(problem, KeepSetPlan(problem, reserve, 0), {.steps_max = 40});
+        const auto step = Simulate(problem, KeepSetPlan(problem, reserve, 0), {.steps_max = 40});
         ASSERT_THAT(step, IsOk());
         EXPECT_GE(step->elapsed, step->compute);
         ++all;
@@ -43,11 +42,10 @@ TEST(SimulatorTest, RandomSmallProblemsEnd) {
       for (const EvictionOrder order :
            {EvictionOrder::kFurthestNextUse, EvictionOrder::kLeastRecentlyUsed}) {
         for (const int64_t look_ahead : {0, 1, 3}) {
-          const auto step = Simulate(problem,
-                                     {.mode = MovementPlan::Mode::kOnDemand,
-                                      .eviction = order,
-                                      .look_ahead = look_ahead},
-                                     {.steps_max = 40});
+          const auto step = Simulate(
+              problem,
+              {.mode = MovementPlan::Mode::kOnDemand, .eviction = order, .look_ahead = look_ahead},
+              {.steps_max = 40});
           ASSERT_THAT(step, IsOk());
           EXPECT_GE(step->elapsed, step->compute);
         }

@@ -316,8 +316,9 @@ class TrainingStep {
     }
   }
 
-  // What a moment cannot do without: its own blocks, and the gradients of host updates that are
-  // created and not complete. Beside that, spare slots that shrink in forward and grow in backward.
+  // What a moment should not have to do without: its own blocks, and the gradients of host updates
+  // that are created and not complete. Beside that, spare slots that shrink in forward and grow in
+  // backward.
   void SetCapacities() {
     const int64_t spare = static_cast<int64_t>(chunks_.size()) * options_.spare_slots_percent / 100;
     const UseCycle cycle = LinkUses(problem_);
@@ -329,9 +330,11 @@ class TrainingStep {
       for (const BlockUse& use : problem_.uses_of(moment)) held.erase(use.block);
       for (const int32_t block : held) slots += problem_.block_slots[static_cast<size_t>(block)];
       for (int64_t u = moment.first_use; u < moment.first_use + moment.use_count; ++u) {
-        if (cycle.links[static_cast<size_t>(u)].gap == Gap::kHeld) {
-          held.insert(problem_.uses[static_cast<size_t>(u)].block);
-        }
+        const int32_t block = problem_.uses[static_cast<size_t>(u)].block;
+        const int32_t update = cycle.update_of[static_cast<size_t>(block)];
+        const bool gradient =
+            update >= 0 && problem_.updates[static_cast<size_t>(update)].gradient == block;
+        if (gradient && cycle.links[static_cast<size_t>(u)].gap == Gap::kSame) held.insert(block);
       }
       const int64_t from_middle = m < backward_begin_ ? backward_begin_ - m : m - backward_begin_;
       moment.capacity =
