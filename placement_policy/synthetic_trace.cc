@@ -93,14 +93,16 @@ std::vector<Segment> SegmentsOf(const ModelStructure& structure) {
   return segments;
 }
 
-// Bytes saved between the passes, in the order in which they were saved; the last comes off first.
-// Cuts their sum into whole slots, so that however many there are, they never add up to more than
-// the moments hold.
-class SavedStack {
+// What is saved between the passes, as whole slots. Each saved activation gets what it adds to the
+// running sum rounded down, so that many small ones do not vanish; a moment that would hold less
+// than the sum of those alive is raised to it.
+class SavedActivations {
  public:
-  SavedStack(int64_t slot_bytes, Trace& trace) : slot_bytes_(slot_bytes), trace_(trace) {}
+  SavedActivations(int64_t slot_bytes, int64_t micro_batches, Trace& trace)
+      : slot_bytes_(slot_bytes), trace_(trace), open_(static_cast<size_t>(micro_batches)) {}
 
   struct Entry {
+    int64_t micro_batch;
     int64_t bytes;
     Nanoseconds recompute;
   };
@@ -108,32 +110,42 @@ class SavedStack {
   void Push(const Entry& entry) {
     const int64_t before = bytes_ / slot_bytes_;
     bytes_ += entry.bytes;
-    open_.push_back({static_cast<int64_t>(trace_.activations.size()), entry.bytes});
-    trace_.activations.push_back({.created = LastMoment(),
-                                  .used = -1,
-                                  .slots = bytes_ / slot_bytes_ - before,
-                                  .recompute = entry.recompute});
+    const int64_t slots = bytes_ / slot_bytes_ - before;
+    alive_slots_ += slots;
+    open_[static_cast<size_t>(entry.micro_batch)].push_back(trace_.activations.size());
+    trace_.activations.push_back(
+        {.created = LastMoment(), .used = -1, .slots = slots, .recompute = entry.recompute});
+    RaiseLastMoment();
   }
-  // Needed by the moment added next.
-  void Pop() {
-    GANTRY_CHECK(!open_.empty());
-    trace_.activations[static_cast<size_t>(open_.back().index)].used = LastMoment() + 1;
-    bytes_ -= open_.back().bytes;
-    open_.pop_back();
+  // What the micro-batch saved last is needed by the moment added next.
+  void Pop(int64_t micro_batch) {
+    std::vector<size_t>& open = open_[static_cast<size_t>(micro_batch)];
+    GANTRY_CHECK(!open.empty());
+    SavedActivation& saved = trace_.activations[open.back()];
+    open.pop_back();
+    saved.used = LastMoment() + 1;
+    leaving_slots_ += saved.slots;
   }
-  bool empty() const { return open_.empty(); }
+  // To be called after each moment.
+  void OnMoment() {
+    RaiseLastMoment();
+    alive_slots_ -= std::exchange(leaving_slots_, 0);
+  }
+  bool empty() const { return std::ranges::all_of(open_, &std::vector<size_t>::empty); }
 
  private:
-  struct Open {
-    int64_t index;
-    int64_t bytes;
-  };
   int32_t LastMoment() const { return static_cast<int32_t>(trace_.moments.size()) - 1; }
+  void RaiseLastMoment() {
+    int64_t& slots = trace_.moments.back().activation_slots;
+    slots = std::max(slots, alive_slots_);
+  }
 
   int64_t slot_bytes_;
   Trace& trace_;
-  int64_t bytes_ = 0;
-  std::vector<Open> open_;
+  int64_t bytes_ = 0;                      // of all saved so far
+  int64_t alive_slots_ = 0;                // of those that the last moment holds
+  int64_t leaving_slots_ = 0;              // of those that the next moment is the last to hold
+  std::vector<std::vector<size_t>> open_;  // per micro-batch, indices into trace_.activations
 };
 
 class StepWriter {
@@ -145,7 +157,7 @@ class StepWriter {
         layout_(layout),
         segments_(SegmentsOf(structure)),
         slot_bytes_(layout.chunk_elements() * 2),
-        saved_(slot_bytes_, trace_),
+        saved_(slot_bytes_, options.micro_batches, trace_),
         forward_elapsed_(static_cast<size_t>(options.micro_batches), 0),
         gradient_begun_(static_cast<size_t>(layout.chunk_count()), false),
         parameter_seen_(static_cast<size_t>(layout.chunk_count()), false) {
@@ -297,11 +309,12 @@ class StepWriter {
       previous_saved = cost.saved_bytes;
     }
     if (segment.layer >= 0 && keeps) {
-      saved_.Push({.bytes = inside, .recompute = elapsed - begin});
+      saved_.Push({.micro_batch = micro_batch_, .bytes = inside, .recompute = elapsed - begin});
     }
     const auto last = static_cast<size_t>(segment.first_operator + segment.operator_count - 1);
     if (costs_[last].stream_bytes > 0) {
-      saved_.Push({.bytes = costs_[last].stream_bytes, .recompute = elapsed});
+      saved_.Push(
+          {.micro_batch = micro_batch_, .bytes = costs_[last].stream_bytes, .recompute = elapsed});
     }
   }
 
@@ -311,17 +324,13 @@ class StepWriter {
     // The gradient of this micro-batch's stream is part of its operators' bytes.
     if (!is_last) --waiting_gradients_;
     if (!is_first) {
-      if (recomputes(segment)) {
-        saved_.Pop();
-        RunAgain(segment);
-      } else {
-        if (segment.layer >= 0) saved_.Pop();
-      }
+      if (segment.layer >= 0) saved_.Pop(micro_batch_);  // the inside, or else the input
+      if (recomputes(segment)) RunAgain(segment);
     }
     for (int64_t i = segment.operator_count; i-- > 0;) {
       const auto op = static_cast<size_t>(segment.first_operator + i);
       // A layer's input is needed by its first norm, at the latest.
-      if (i == 0 && !is_first && !recomputes(segment)) saved_.Pop();
+      if (i == 0 && !is_first && !recomputes(segment)) saved_.Pop(micro_batch_);
       if (is_first && is_frozen()) continue;
       Add({.op = op,
            .phase = Phase::kBackward,
@@ -374,6 +383,7 @@ class StepWriter {
       moment.use_count = static_cast<int64_t>(trace_.uses.size()) - moment.first_use;
       elapsed += moment.compute;
       trace_.moments.push_back(moment);
+      saved_.OnMoment();
     }
     return elapsed;
   }
@@ -430,7 +440,7 @@ class StepWriter {
   int64_t slot_bytes_;
   int64_t stream_bytes_ = 0;  // of one micro-batch's residual stream
   Trace trace_;
-  SavedStack saved_;
+  SavedActivations saved_;
   int64_t micro_batch_ = 0;
   int64_t live_bytes_ = 0;         // kept for backward passes
   int64_t waiting_gradients_ = 0;  // micro-batches whose stream's gradient waits for a segment
