@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
 
 namespace gantry {
@@ -15,6 +16,8 @@ namespace {
 // More slots than any machine has, few enough that sums do not overflow.
 constexpr int64_t kActivationSlotsMax = int64_t{1} << 40;
 constexpr int64_t kActivationsMax = int64_t{1} << 22;
+// Larger numbers are no integers in a trace file. As nanoseconds, 104 days.
+constexpr int64_t kNumberMax = int64_t{1} << 53;
 constexpr int64_t kMomentCountMax = std::numeric_limits<int32_t>::max();
 
 absl::Status CheckUse(const Trace& trace, size_t index) {
@@ -52,7 +55,9 @@ absl::Status CheckMoment(const Trace& trace, size_t index) {
     return bad("use_count", moment.use_count,
                StrCat(" from ", moment.first_use, " of ", use_count, " uses"));
   }
-  if (moment.compute < 0) return bad("compute", moment.compute, " ns");
+  if (moment.compute < 0 || moment.compute > kNumberMax) {
+    return bad("compute", moment.compute, StrCat(" ns, outside [0, ", kNumberMax, "]"));
+  }
   if (moment.activation_slots < 0 || moment.activation_slots > kActivationSlotsMax) {
     return bad("activation_slots", moment.activation_slots,
                StrCat(" outside [0, ", kActivationSlotsMax, "]"));
@@ -105,8 +110,21 @@ absl::Status CheckActivation(const Trace& trace, size_t index) {
         StrCat("; it must be a moment after ", saved.created, ", of ", trace.moments.size()));
   }
   if (saved.slots < 0 || saved.slots > kActivationSlotsMax) return bad("slots", saved.slots, "");
-  if (saved.recompute < 0) return bad("recompute", saved.recompute, " ns");
+  if (saved.recompute < 0 || saved.recompute > kNumberMax) {
+    return bad("recompute", saved.recompute, StrCat(" ns, outside [0, ", kNumberMax, "]"));
+  }
   return absl::OkStatus();
+}
+
+// So that a planner may add the times of a step, of many steps even.
+absl::Status CheckTimeSum(const Trace& trace) {
+  int64_t sum = 0;
+  const auto add = [&sum](Nanoseconds time) { return (sum += time) <= kNumberMax; };
+  const bool small = std::ranges::all_of(trace.moments, add, &Moment::compute) &&
+                     std::ranges::all_of(trace.activations, add, &SavedActivation::recompute);
+  if (small) return absl::OkStatus();
+  return InvalidArgument("trace: compute and recompute sum up to ", sum, " ns; the most is ",
+                         kNumberMax);
 }
 
 // At no moment may the saved activations be more than the moment says it holds.
@@ -159,8 +177,11 @@ absl::Status Trace::Validate() const {
   for (size_t i = 0; i < activations.size(); ++i) {
     if (absl::Status status = CheckActivation(*this, i); !status.ok()) return status;
   }
-  if (slot_bytes < Bytes(0)) return InvalidArgument("trace: slot_bytes is ", slot_bytes.count());
-  if (tokens < 0) return InvalidArgument("trace: tokens is ", tokens);
+  if (slot_bytes < Bytes(0) || slot_bytes > Bytes(kNumberMax)) {
+    return InvalidArgument("trace: slot_bytes is ", slot_bytes.count());
+  }
+  if (tokens < 0 || tokens > kNumberMax) return InvalidArgument("trace: tokens is ", tokens);
+  GANTRY_RETURN_IF_ERROR(CheckTimeSum(*this));
   return CheckActivationSums(*this);
 }
 

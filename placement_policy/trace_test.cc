@@ -15,64 +15,19 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "base/random.h"
+#include "base/bytes.h"
 #include "base/strings.h"
 #include "base/testing/status_matchers.h"
+#include "placement_policy/testing/random_trace.h"
 
 namespace gantry {
 namespace {
-
-constexpr std::array<Phase, 3> kAllPhases = {Phase::kForward, Phase::kBackward, Phase::kOptimizer};
-
-class Dice {
- public:
-  explicit Dice(uint64_t seed) : random_({.seed = seed, .stream = 0}) {}
-  int64_t Below(int64_t bound) { return random_.Below(bound, index_++); }
-  uint64_t Bits() { return random_.Bits(index_++); }
-
- private:
-  Random random_;
-  uint64_t index_ = 0;
-};
-
-// A valid trace with some absent blocks (0 slots), empty moments and repeated uses. Never empty.
-Trace RandomTrace(Dice& dice) {
-  Trace trace;
-  std::vector<int32_t> present;
-  const int64_t block_count = 1 + dice.Below(12);
-  for (int32_t block = 0; block < block_count; ++block) {
-    trace.block_slots.push_back(static_cast<int8_t>(block == 0 ? 1 : dice.Below(3)));
-    if (trace.block_slots.back() > 0) present.push_back(block);
-  }
-  trace.names = {"matmul", "norm", "update"};
-  const int64_t moment_count = 1 + dice.Below(20);
-  for (int64_t m = 0; m < moment_count; ++m) {
-    const int64_t use_count = dice.Below(5);
-    trace.moments.push_back({.phase = kAllPhases[static_cast<size_t>(dice.Below(3))],
-                             .name = static_cast<int32_t>(dice.Below(3)),
-                             .first_use = static_cast<int64_t>(trace.uses.size()),
-                             .use_count = use_count,
-                             .compute = dice.Below(1000),
-                             .activation_slots = dice.Below(8)});
-    for (int64_t u = 0; u < use_count; ++u) {
-      const auto pick = static_cast<size_t>(dice.Below(static_cast<int64_t>(present.size())));
-      trace.uses.push_back(
-          {.block = present[pick], .access = static_cast<BlockAccess>(dice.Below(4))});
-    }
-  }
-  if (trace.uses.empty()) {
-    trace.uses.push_back({.block = 0, .access = BlockAccess::kRead});
-    trace.moments[0].use_count = 1;
-    trace.moments[0].first_use = 0;
-  }
-  return trace;
-}
 
 TEST(TraceTest, RandomTracesAreValid) {
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(StrCat("seed ", seed));
     Dice dice(seed);
-    EXPECT_THAT(RandomTrace(dice).Validate(), IsOk());
+    ASSERT_THAT(RandomTrace(dice).Validate(), IsOk());
   }
 }
 
@@ -103,11 +58,17 @@ struct Corruption {
   std::function<void(Trace&, Dice&)> apply;
 };
 
-Moment& AnyMoment(Trace& trace, Dice& dice) {
-  return trace.moments[static_cast<size_t>(dice.Below(static_cast<int64_t>(trace.moments.size())))];
+Moment& AnyMoment(Trace& trace, Dice& dice) { return dice.Pick(trace.moments); }
+BlockUse& AnyUse(Trace& trace, Dice& dice) { return dice.Pick(trace.uses); }
+// Makes what a corruption needs and a random trace may lack; the trace stays valid.
+TraceChunk& AnyChunk(Trace& trace, Dice& dice) {
+  if (trace.chunks.empty()) trace.chunks.push_back({.parameter = 0});
+  return dice.Pick(trace.chunks);
 }
-BlockUse& AnyUse(Trace& trace, Dice& dice) {
-  return trace.uses[static_cast<size_t>(dice.Below(static_cast<int64_t>(trace.uses.size())))];
+SavedActivation& AnyActivation(Trace& trace, Dice& dice) {
+  if (trace.moments.size() == 1) trace.moments.push_back(trace.moments[0]);
+  if (trace.activations.empty()) trace.activations.push_back({.created = 0, .used = 1});
+  return dice.Pick(trace.activations);
 }
 // A random negative number, near or far.
 int64_t Negative(Dice& dice) { return -1 - dice.Below(int64_t{1} << (1 + dice.Below(62))); }
@@ -166,9 +127,119 @@ std::vector<Corruption> Corruptions() {
   };
 }
 
-TEST(TraceTest, EveryCorruptedFieldIsNamed) {
-  const std::vector<Corruption> corruptions = Corruptions();
-  for (uint64_t seed = 1; seed <= 100; ++seed) {
+constexpr int64_t kNumberMax = int64_t{1} << 53;
+// A number above the limit of times and sizes.
+int64_t TooLarge(Dice& dice) { return kNumberMax + 1 + dice.Below(int64_t{1} << 62); }
+
+std::vector<Corruption> LaterCorruptions() {
+  return {
+      {"].compute ", [](Trace& t, Dice& d) { AnyMoment(t, d).compute = TooLarge(d); }},
+      {"].micro_batch ",
+       [](Trace& t, Dice& d) {
+         AnyMoment(t, d).micro_batch = static_cast<int32_t>(-1 - d.Below(1 << 30));
+       }},
+      {"].layer ",
+       [](Trace& t, Dice& d) {
+         AnyMoment(t, d).layer = static_cast<int32_t>(-2 - d.Below(1 << 30));
+       }},
+      {"slot_bytes is ", [](Trace& t, Dice& d) { t.slot_bytes = Bytes(Negative(d)); }},
+      {"slot_bytes is ", [](Trace& t, Dice& d) { t.slot_bytes = Bytes(TooLarge(d)); }},
+      {"tokens is ", [](Trace& t, Dice& d) { t.tokens = Negative(d); }},
+      {"tokens is ", [](Trace& t, Dice& d) { t.tokens = TooLarge(d); }},
+      {"compute and recompute sum up to ",
+       [](Trace& t, Dice& d) {
+         for (SavedActivation& saved : t.activations) saved.recompute = 0;
+         t.moments.push_back(AnyMoment(t, d));
+         t.moments.front().compute = kNumberMax;
+         t.moments.back().compute = 1;
+       }},
+      {"compute and recompute sum up to ",
+       [](Trace& t, Dice& d) {
+         AnyActivation(t, d).recompute = kNumberMax;
+         AnyMoment(t, d).compute = 1;
+       }},
+  };
+}
+
+std::vector<Corruption> ChunkCorruptions() {
+  return {
+      {"every chunk has one", [](Trace& t, Dice& d) { AnyChunk(t, d).parameter = -1; }},
+      {"].parameter is ",
+       [](Trace& t, Dice& d) {
+         AnyChunk(t, d).parameter = static_cast<int32_t>(-1 - d.Below(1 << 30));
+       }},
+      {"].parameter is ",
+       [](Trace& t, Dice& d) {
+         AnyChunk(t, d).parameter =
+             static_cast<int32_t>(t.block_slots.size()) + static_cast<int32_t>(d.Below(1 << 30));
+       }},
+      {"].gradient is ",
+       [](Trace& t, Dice& d) {
+         AnyChunk(t, d).gradient = static_cast<int32_t>(-2 - d.Below(1 << 30));
+       }},
+      {"no block of the trace",
+       [](Trace& t, Dice& d) {
+         AnyChunk(t, d).gradient = static_cast<int32_t>(t.block_slots.size());
+         t.block_slots.push_back(0);
+       }},
+      {"].states[",
+       [](Trace& t, Dice& d) {
+         AnyChunk(t, d).states[static_cast<size_t>(d.Below(3))] =
+             static_cast<int32_t>(t.block_slots.size()) + static_cast<int32_t>(d.Below(1 << 30));
+       }},
+      {"which another field has already",
+       [](Trace& t, Dice& d) {
+         TraceChunk& chunk = AnyChunk(t, d);
+         chunk.states[static_cast<size_t>(d.Below(3))] = chunk.parameter;
+       }},
+      {"which another field has already",
+       [](Trace& t, Dice& d) { t.chunks.push_back({.parameter = AnyChunk(t, d).parameter}); }},
+  };
+}
+
+std::vector<Corruption> ActivationCorruptions() {
+  return {
+      {"].created is ",
+       [](Trace& t, Dice& d) {
+         AnyActivation(t, d).created = static_cast<int32_t>(-1 - d.Below(1 << 30));
+       }},
+      {"].created is ",
+       [](Trace& t, Dice& d) {
+         AnyActivation(t, d).created =
+             static_cast<int32_t>(t.moments.size()) + static_cast<int32_t>(d.Below(1 << 30));
+       }},
+      {"].used is ",
+       [](Trace& t, Dice& d) {
+         SavedActivation& saved = AnyActivation(t, d);
+         saved.used = saved.created - static_cast<int32_t>(d.Below(2));
+       }},
+      {"].used is ",
+       [](Trace& t, Dice& d) {
+         AnyActivation(t, d).used =
+             static_cast<int32_t>(t.moments.size()) + static_cast<int32_t>(d.Below(1 << 30));
+       }},
+      {"].slots is ", [](Trace& t, Dice& d) { AnyActivation(t, d).slots = Negative(d); }},
+      {"].slots is ",
+       [](Trace& t, Dice& d) {
+         AnyActivation(t, d).slots = (int64_t{1} << 40) + 1 + d.Below(int64_t{1} << 62);
+       }},
+      {"].recompute is ", [](Trace& t, Dice& d) { AnyActivation(t, d).recompute = Negative(d); }},
+      {"].recompute is ", [](Trace& t, Dice& d) { AnyActivation(t, d).recompute = TooLarge(d); }},
+      {"fewer than the saved activations",
+       [](Trace& t, Dice& d) {
+         SavedActivation& saved = AnyActivation(t, d);
+         saved.slots += 20 + d.Below(int64_t{1} << 39);
+       }},
+      {"activations has 4194305 entries",
+       [](Trace& t, Dice& d) {
+         AnyActivation(t, d).slots = 0;
+         t.activations.assign((size_t{1} << 22) + 1, t.activations[0]);
+       }},
+  };
+}
+
+void ExpectNamed(const std::vector<Corruption>& corruptions, uint64_t seeds) {
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
     for (size_t kind = 0; kind < corruptions.size(); ++kind) {
       SCOPED_TRACE(StrCat("seed ", seed, " corruption ", kind));
       Dice dice(seed);
@@ -180,6 +251,28 @@ TEST(TraceTest, EveryCorruptedFieldIsNamed) {
   }
 }
 
+TEST(TraceTest, EveryCorruptedFieldIsNamed) {
+  ExpectNamed(Corruptions(), 100);
+  ExpectNamed(LaterCorruptions(), 100);
+  ExpectNamed(ChunkCorruptions(), 100);
+  std::vector<Corruption> activations = ActivationCorruptions();
+  ExpectNamed({activations.back()}, 1);  // it is large
+  activations.pop_back();
+  ExpectNamed(activations, 100);
+}
+
+TEST(TraceTest, LimitsThemselvesAreValid) {
+  Dice dice(3);
+  Trace trace = RandomTrace(dice);
+  for (Moment& moment : trace.moments) moment.compute = 0;
+  for (SavedActivation& saved : trace.activations) saved.recompute = 0;
+  trace.moments[0].compute = kNumberMax;
+  trace.slot_bytes = Bytes(kNumberMax);
+  trace.tokens = kNumberMax;
+  trace.moments[0].layer = -1;
+  EXPECT_THAT(trace.Validate(), IsOk());
+}
+
 // Overwrites one random field, with random bits or a small number that may be valid.
 void CorruptAnything(Trace& trace, Dice& dice) {
   const int64_t value =
@@ -187,7 +280,7 @@ void CorruptAnything(Trace& trace, Dice& dice) {
   const auto any = [&](auto& items) -> auto& {
     return items[static_cast<size_t>(dice.Below(static_cast<int64_t>(items.size())))];
   };
-  switch (dice.Below(10)) {
+  switch (dice.Below(19)) {
     case 0:
       any(trace.block_slots) = static_cast<int8_t>(value);
       return;
@@ -215,6 +308,34 @@ void CorruptAnything(Trace& trace, Dice& dice) {
     case 8:
       any(trace.moments).activation_slots = value;
       return;
+    case 9:
+      any(trace.moments).micro_batch = static_cast<int32_t>(value);
+      return;
+    case 10:
+      any(trace.moments).layer = static_cast<int32_t>(value);
+      return;
+    case 11:
+      AnyChunk(trace, dice).parameter = static_cast<int32_t>(value);
+      return;
+    case 12:
+      AnyChunk(trace, dice).states[static_cast<size_t>(dice.Below(3))] =
+          static_cast<int32_t>(value);
+      return;
+    case 13:
+      AnyActivation(trace, dice).created = static_cast<int32_t>(value);
+      return;
+    case 14:
+      AnyActivation(trace, dice).used = static_cast<int32_t>(value);
+      return;
+    case 15:
+      AnyActivation(trace, dice).slots = value;
+      return;
+    case 16:
+      AnyActivation(trace, dice).recompute = value;
+      return;
+    case 17:
+      trace.tokens = value;
+      return;
     default:
       trace.uses.resize(
           static_cast<size_t>(dice.Below(static_cast<int64_t>(trace.uses.size()) + 1)));
@@ -225,16 +346,30 @@ void CorruptAnything(Trace& trace, Dice& dice) {
 // Whether every index of the trace is in range: the least that its users rely on.
 bool IsSafe(const Trace& trace) {
   const auto use_count = static_cast<int64_t>(trace.uses.size());
-  for (const BlockUse& use : trace.uses) {
-    if (use.block < 0 || use.block >= static_cast<int64_t>(trace.block_slots.size())) return false;
-    const int8_t slots = trace.block_slots[static_cast<size_t>(use.block)];
-    if (slots != 1 && slots != 2) return false;
-  }
-  return std::ranges::all_of(trace.moments, [&](const Moment& m) {
-    return m.name >= 0 && m.name < static_cast<int64_t>(trace.names.size()) && m.first_use >= 0 &&
-           m.use_count >= 0 && m.first_use <= use_count && m.use_count <= use_count - m.first_use &&
-           m.compute >= 0 && m.activation_slots >= 0;
-  });
+  const auto moment_count = static_cast<int64_t>(trace.moments.size());
+  const auto is_block = [&](int32_t block) {
+    if (block < 0 || block >= static_cast<int64_t>(trace.block_slots.size())) return false;
+    const int8_t slots = trace.block_slots[static_cast<size_t>(block)];
+    return slots == 1 || slots == 2;
+  };
+  const auto none_or_block = [&](int32_t block) { return block == -1 || is_block(block); };
+  return std::ranges::all_of(trace.uses, is_block, &BlockUse::block) &&
+         std::ranges::all_of(trace.chunks,
+                             [&](const TraceChunk& c) {
+                               return is_block(c.parameter) && none_or_block(c.gradient) &&
+                                      std::ranges::all_of(c.states, none_or_block);
+                             }) &&
+         std::ranges::all_of(trace.activations,
+                             [&](const SavedActivation& s) {
+                               return s.created >= 0 && s.created < s.used &&
+                                      s.used < moment_count && s.slots >= 0 && s.recompute >= 0;
+                             }) &&
+         std::ranges::all_of(trace.moments, [&](const Moment& m) {
+           return m.name >= 0 && m.name < static_cast<int64_t>(trace.names.size()) &&
+                  m.first_use >= 0 && m.use_count >= 0 && m.first_use <= use_count &&
+                  m.use_count <= use_count - m.first_use && m.compute >= 0 &&
+                  m.activation_slots >= 0 && m.micro_batch >= 0 && m.layer >= -1;
+         });
 }
 
 TEST(TraceFuzzTest, WhatValidateAcceptsIsSafeToUse) {
