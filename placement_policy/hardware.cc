@@ -23,6 +23,29 @@ absl::Status ExpectRate(std::string_view name, int64_t rate) {
   return InvalidArgument("hardware: ", name, " is ", rate, "; it must be known");
 }
 
+absl::Status CheckLanes(const Hardware& hardware) {
+  const MachineRates& rates = hardware.rates;
+  const MachineRates none;
+  if (hardware.unified) {
+    if (rates.host_to_device != none.host_to_device ||
+        rates.device_to_host != none.device_to_host || rates.copy_duplex != none.copy_duplex) {
+      return InvalidArgument("hardware: a unified machine has no copy lanes");
+    }
+  } else {
+    GANTRY_RETURN_IF_ERROR(ExpectRate("host_to_device", rates.host_to_device.bytes_per_second));
+    GANTRY_RETURN_IF_ERROR(ExpectRate("device_to_host", rates.device_to_host.bytes_per_second));
+  }
+  if (hardware.file_bytes > Bytes(0)) {
+    GANTRY_RETURN_IF_ERROR(ExpectRate("file_read", rates.file_read.bytes_per_second));
+    return ExpectRate("file_write", rates.file_write.bytes_per_second);
+  }
+  if (rates.file_read != none.file_read || rates.file_write != none.file_write ||
+      rates.file_duplex != none.file_duplex) {
+    return InvalidArgument("hardware: file_bytes is 0, but there are file lanes");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckBudget(std::string_view name, Bytes budget, Bytes there) {
   if (budget <= there) return absl::OkStatus();
   return InvalidArgument("the budget ", name, " of ", budget, " is more than the hardware has, ",
@@ -40,14 +63,7 @@ absl::Status Hardware::Validate() const {
                            ", but a unified machine has device_memory only");
   }
   GANTRY_RETURN_IF_ERROR(rates.Validate());
-  if (!unified) {
-    GANTRY_RETURN_IF_ERROR(ExpectRate("host_to_device", rates.host_to_device.bytes_per_second));
-    GANTRY_RETURN_IF_ERROR(ExpectRate("device_to_host", rates.device_to_host.bytes_per_second));
-  }
-  if (file_bytes > Bytes(0)) {
-    GANTRY_RETURN_IF_ERROR(ExpectRate("file_read", rates.file_read.bytes_per_second));
-    GANTRY_RETURN_IF_ERROR(ExpectRate("file_write", rates.file_write.bytes_per_second));
-  }
+  GANTRY_RETURN_IF_ERROR(CheckLanes(*this));
   GANTRY_RETURN_IF_ERROR(
       ExpectRate("host_update_bytes_per_second", rates.host_update_bytes_per_second));
   GANTRY_RETURN_IF_ERROR(

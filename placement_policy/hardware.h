@@ -4,10 +4,9 @@
 #ifndef GANTRY_PLACEMENT_POLICY_HARDWARE_H_
 #define GANTRY_PLACEMENT_POLICY_HARDWARE_H_
 
+#include <map>
 #include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -24,12 +23,13 @@ struct Hardware {
   Bytes host_memory = Bytes(0);  // 0 when unified
   Bytes file_bytes = Bytes(0);   // of the file tier; 0: there is none
   MachineRates rates = {};
-  // Where figures come from: the field as the machine file calls it, and a text.
-  std::vector<std::pair<std::string, std::string>> sources = {};
+  // Where figures come from: by the field as the machine file calls it (MachineFileFields), a text.
+  std::map<std::string, std::string> sources = {};
 
-  // Unlike those of a Machine, the rates of all lanes that exist must be known.
-  // Errors: kInvalidArgument naming the field.
+  // Unlike those of a Machine, the rates of all lanes that exist must be known, and those of lanes
+  // that do not exist are as MachineRates begins. Errors: kInvalidArgument naming the field.
   absl::Status Validate() const;
+  bool operator==(const Hardware&) const = default;
 };
 
 struct MachineOptions {

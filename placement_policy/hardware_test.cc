@@ -46,12 +46,27 @@ TEST(HardwareTest, LanesThatExistMustBeKnown) {
     Hardware hardware = Valid();
     (hardware.rates.*c.lane).bytes_per_second = 0;
     ExpectInvalid(hardware, c.message);
-    // Neither lane exists then.
-    hardware.file_bytes = 0_B;
-    hardware.host_memory = 0_B;
-    hardware.unified = true;
-    EXPECT_THAT(hardware.Validate(), IsOk());
   }
+}
+
+TEST(HardwareTest, LanesThatDoNotExistHaveNoRates) {
+  Hardware hardware = Valid();
+  hardware.file_bytes = 0_B;
+  ExpectInvalid(hardware, "file_bytes is 0, but there are file lanes");
+  hardware.rates.file_read = {};
+  ExpectInvalid(hardware, "file_bytes is 0, but there are file lanes");
+  hardware.rates.file_write = {};
+  EXPECT_THAT(hardware.Validate(), IsOk());
+  hardware.rates.file_duplex = Duplex::kIndependent;
+  ExpectInvalid(hardware, "file_bytes is 0, but there are file lanes");
+  hardware.rates.file_duplex = Duplex::kExclusive;
+  hardware.unified = true;
+  hardware.host_memory = 0_B;
+  ExpectInvalid(hardware, "a unified machine has no copy lanes");
+  hardware.rates.host_to_device = hardware.rates.device_to_host = {};
+  EXPECT_THAT(hardware.Validate(), IsOk());
+  hardware.rates.copy_duplex = Duplex::kExclusive;
+  ExpectInvalid(hardware, "a unified machine has no copy lanes");
 }
 
 TEST(HardwareTest, NamesTheBadField) {
@@ -108,6 +123,7 @@ TEST(HardwareTest, UnifiedMachinesHaveNoHostSlots) {
   Hardware hardware = Valid();
   hardware.unified = true;
   hardware.host_memory = 0_B;
+  hardware.rates.host_to_device = hardware.rates.device_to_host = {};
   const auto machine = MachineFor(hardware, {.slot_bytes = 2_MiB, .host_memory = 5_GiB});
   ASSERT_THAT(machine, IsOk());
   EXPECT_TRUE(machine->unified);

@@ -120,6 +120,15 @@ std::string Shown(const Json& value) {
   return Builder::Shown(value.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
+std::string Suggestion(std::string_view key, std::span<const std::string_view> keys) {
+  const std::vector<std::string> names(keys.begin(), keys.end());
+  const std::string nearest = NearestName(key, names.data(), names.size());
+  if (!nearest.empty()) return StrCat("did you mean '", nearest, "'?");
+  std::string all;
+  for (const std::string_view known : keys) all += StrCat(all.empty() ? "" : ", ", known);
+  return StrCat("known are ", all);
+}
+
 }  // namespace
 
 absl::StatusOr<JsonDocument> JsonDocument::Parse(std::string_view text, const Limits& limits) {
@@ -154,11 +163,8 @@ absl::Status JsonNode::ExpectKeys(std::span<const std::string_view> keys) const 
   GANTRY_RETURN_IF_ERROR(ExpectObject());
   for (const auto& [key, value] : value_->get_ref<const Json::object_t&>()) {
     if (std::ranges::find(keys, key) != keys.end()) continue;
-    const std::vector<std::string> names(keys.begin(), keys.end());
-    const std::string nearest = NearestName(key, names.data(), names.size());
     return InvalidArgument(Path(), parent_ == nullptr ? ": " : ".", Builder::Shown(key),
-                           " is not known",
-                           nearest.empty() ? "" : StrCat("; did you mean '", nearest, "'?"));
+                           " is not known; ", Suggestion(key, keys));
   }
   return absl::OkStatus();
 }

@@ -116,7 +116,8 @@ TEST(JsonNodeTest, UnknownKeysNameTheNearest) {
   EXPECT_THAT(expect(R"({"names": 1, "tokens": 2})"), IsOk());
   EXPECT_THAT(expect(R"({"tokns": 1})"),
               StatusIs(kInvalid, "thing file: tokns is not known; did you mean 'tokens'?"));
-  EXPECT_THAT(expect(R"({"something": 1})"), StatusIs(kInvalid, "something is not known"));
+  EXPECT_THAT(expect(R"({"something": 1})"),
+              StatusIs(kInvalid, "something is not known; known are tokens, names"));
   EXPECT_THAT(expect("[]"), StatusIs(kInvalid, "the file is a list of 0, not an object"));
 }
 

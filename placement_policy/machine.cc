@@ -101,18 +101,4 @@ Nanoseconds ComputeTime(Nanoseconds traced, const MachineRates& rates) {
   return std::llround(static_cast<double>(traced) * rates.compute_scale);
 }
 
-Nanoseconds TransferTime(Bytes bytes, int64_t bytes_per_second) {
-  GANTRY_CHECK(bytes >= Bytes(0) && bytes_per_second > 0) << bytes << " at " << bytes_per_second;
-  constexpr __int128 kSecond = 1'000'000'000;
-  const __int128 time =
-      (static_cast<__int128>(bytes.count()) * kSecond + bytes_per_second - 1) / bytes_per_second;
-  GANTRY_CHECK(time <= std::numeric_limits<Nanoseconds>::max())
-      << bytes << " at " << bytes_per_second << " bytes per second";
-  return static_cast<Nanoseconds>(time);
-}
-
-Nanoseconds TransferTime(Bytes bytes, const Lane& lane) {
-  return lane.latency_nanoseconds + TransferTime(bytes, lane.bytes_per_second);
-}
-
 }  // namespace gantry

@@ -15,6 +15,8 @@ namespace gantry {
 struct Lane {
   int64_t bytes_per_second = 0;  // 0 = unknown
   int64_t latency_nanoseconds = 0;
+
+  bool operator==(const Lane&) const = default;
 };
 
 // What two lanes of opposite directions do to each other.
@@ -48,6 +50,7 @@ struct MachineRates {
   // Errors: kInvalidArgument naming the field: negative, beyond any machine, or a mixed rate where
   // none belongs.
   absl::Status Validate() const;
+  bool operator==(const MachineRates&) const = default;
 };
 
 // DRAM traffic of one parameter's update with AdamW: gradient 2 read; master, momentum and variance
@@ -68,10 +71,6 @@ struct Machine {
 
 // What a moment of a trace takes on this machine. REQUIRES: 0 <= traced <= 2^53.
 Nanoseconds ComputeTime(Nanoseconds traced, const MachineRates& rates);
-// How long `bytes` take at a rate, rounded up. REQUIRES: bytes_per_second > 0, bytes >= 0.
-Nanoseconds TransferTime(Bytes bytes, int64_t bytes_per_second);
-// One transfer alone on its lane: latency and bytes. REQUIRES: as above.
-Nanoseconds TransferTime(Bytes bytes, const Lane& lane);
 
 }  // namespace gantry
 

@@ -220,7 +220,7 @@ class Builder {
     if (machine_.unified && facts_[c].measured_update > 0) {
       time = ComputeTime(facts_[c].measured_update, machine_.rates);
     } else if (rate > 0) {
-      time = TransferTime(Bytes(bytes), rate);
+      time = LaneTime({.bytes_per_second = rate}, bytes);
     }
     MovementProblem& problem = result_.problem;
     result_.update_moment[c] = static_cast<int32_t>(problem.moments.size());
@@ -248,8 +248,8 @@ class Builder {
       if (facts_[c].measured_update > 0) {
         update.update = ComputeTime(facts_[c].measured_update, machine_.rates);
       } else if (machine_.rates.host_update_bytes_per_second > 0) {
-        update.update = TransferTime(Bytes(facts.traffic() * slot),
-                                     machine_.rates.host_update_bytes_per_second);
+        update.update = LaneTime({.bytes_per_second = machine_.rates.host_update_bytes_per_second},
+                                 facts.traffic() * slot);
       }
       result_.problem.updates.push_back(update);
     }

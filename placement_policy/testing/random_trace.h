@@ -21,7 +21,7 @@ class Dice {
   uint64_t Bits() { return random_.Bits(index_++); }
   // An element of a list that is not empty.
   template <typename List>
-  auto& Pick(List& list) {
+  auto& Pick(List&& list) {
     return list[static_cast<size_t>(Below(static_cast<int64_t>(list.size())))];
   }
 
