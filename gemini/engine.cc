@@ -104,7 +104,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
   return engine;
 }
 
-EngineImpl::EngineImpl(const EngineOptions& options) : options_(options), tracer_(options.clock) {}
+EngineImpl::EngineImpl(const EngineOptions& options) : options_(options) {}
 
 absl::Status EngineImpl::Prepare() {
   GANTRY_ASSIGN_OR_RETURN(
@@ -226,9 +226,7 @@ absl::Status EngineImpl::ChooseLayout() {
       auto step = compiled->begin();
       MutexLock lock(mutex_);
       for (const auto& [key, record] : dry_records_) {
-        CompiledPlan plan{.step = std::move(*step++), .next_use = nullptr};
-        plan.next_use = std::make_unique<NextUseIndex>(plan.step.trace);
-        plans_.emplace(key, std::move(plan));
+        plans_.emplace(key, MakePlan(std::move(*step++)));
       }
       return absl::OkStatus();
     }
@@ -353,6 +351,7 @@ absl::Status EngineImpl::CreateTiers() {
   arena_ = std::make_unique<ActivationArena>(std::move(space), layout_->slot_bytes(),
                                              static_cast<SlotSource*>(this));
   MutexLock lock(mutex_);
+  update_times_.emplace(chunks);
   chunk_leases_.assign(static_cast<size_t>(chunks), 0);
   gradients_missing_.assign(static_cast<size_t>(chunks), 0);
   contributed_.assign(specs_.size(), 0);
@@ -435,10 +434,27 @@ void EngineImpl::ResetStatistics() {
   leases_ = leases_waited_ = leases_off_plan_ = 0;
 }
 
-const Trace* EngineImpl::trace(std::string_view key) const {
+EngineImpl::CompiledPlan EngineImpl::MakePlan(CompiledStep step) {
+  CompiledPlan plan{.step = std::move(step), .next_use = nullptr, .timer = nullptr};
+  plan.next_use = std::make_unique<NextUseIndex>(plan.step.trace);
+  plan.timer = std::make_unique<StepTimer>(std::ssize(plan.step.signatures));
+  return plan;
+}
+
+const Trace* EngineImpl::trace(std::string_view key) {
   MutexLock lock(mutex_);
   const auto found = plans_.find(key);
-  return found == plans_.end() ? nullptr : &found->second.step.trace;
+  if (found == plans_.end()) return nullptr;
+  CompiledStep& step = found->second.step;
+  for (size_t i = 0; i < step.signatures.size(); ++i) {
+    step.trace.moments[i].compute = found->second.timer->Median(static_cast<int64_t>(i));
+  }
+  for (size_t c = 0; c < step.update_moment.size() && update_times_.has_value(); ++c) {
+    if (step.update_moment[c] < 0) continue;
+    step.trace.moments[static_cast<size_t>(step.update_moment[c])].compute =
+        update_times_->Median(static_cast<int64_t>(c));
+  }
+  return &step.trace;
 }
 
 }  // namespace gantry

@@ -128,8 +128,10 @@ class Engine : public ParameterStore {
   virtual void ResetStatistics() = 0;  // counters and stalls; peaks stay
   // Valid after Seal.
   virtual BudgetReport budget_report() const = 0;
-  // The compiled trace of a key; null when no such step was recorded.
-  virtual const Trace* trace(std::string_view key) const = 0;
+  // The compiled trace of a key; null when no such step was recorded. Its compute times are medians
+  // of the key's last steps (gemini/step_times.h), those of updates of what their jobs took; 0
+  // before the first such step ran. Valid as long as the engine; the next call renews its times.
+  virtual const Trace* trace(std::string_view key) = 0;
 };
 
 }  // namespace gantry

@@ -81,9 +81,9 @@ void EngineImpl::UpdateLoop() {
       continue;
     }
     mutex_.Unlock();
-    RunJob(*job);
+    const Nanoseconds time = RunJob(*job);
     mutex_.Lock();
-    FinishJob(*job);
+    FinishJob(*job, time);
   }
   mutex_.Unlock();
 }
@@ -96,15 +96,19 @@ std::optional<UpdateQueue::Job> EngineImpl::TakeJob() {
   return std::nullopt;
 }
 
-void EngineImpl::RunJob(const UpdateQueue::Job& job) {
+Nanoseconds EngineImpl::RunJob(const UpdateQueue::Job& job) {
   const Nanoseconds begin = options_.clock->Now();
   updates_->RunJob(job);
-  if (options_.trace_sink == nullptr) return;
-  const bool norm = job.kind == UpdateQueue::Job::Kind::kNorm;
-  options_.trace_sink->Slice("update", norm ? "norm" : "update", begin, options_.clock->Now());
+  const Nanoseconds end = options_.clock->Now();
+  if (options_.trace_sink != nullptr) {
+    const bool norm = job.kind == UpdateQueue::Job::Kind::kNorm;
+    options_.trace_sink->Slice("update", norm ? "norm" : "update", begin, end);
+  }
+  return end - begin;
 }
 
-void EngineImpl::FinishJob(const UpdateQueue::Job& job) {
+void EngineImpl::FinishJob(const UpdateQueue::Job& job, Nanoseconds time) {
+  if (job.kind == UpdateQueue::Job::Kind::kUpdate) update_times_->Add(job.chunk.value(), time);
   absl::Status finished = updates_->FinishJob(job);
   if (finished.ok() && failure_.ok()) finished = PumpLocked();
   if (!finished.ok()) Fail(finished);
@@ -122,10 +126,10 @@ void EngineImpl::WakeUpdates() {
   if (!job.has_value()) return;
   simulated_job_ = true;
   options_.event_loop->Schedule(options_.event_loop->Draw(kSimulatedUpdateMax), [this, job] {
-    RunJob(*job);
+    const Nanoseconds time = RunJob(*job);
     MutexLock lock(mutex_);
     simulated_job_ = false;
-    FinishJob(*job);
+    FinishJob(*job, time);
   });
 }
 
@@ -161,6 +165,11 @@ absl::Status EngineImpl::WaitForChange(std::string_view what, std::string_view n
   }
   TakeCompletions(completions);
   return failure_;
+}
+
+void EngineImpl::AddStall(StallCause cause, Nanoseconds time) {
+  stalls_[static_cast<size_t>(cause)] += time;
+  waited_ += time;
 }
 
 absl::Status EngineImpl::StuckError(std::string_view what, std::string_view name) {

@@ -24,6 +24,7 @@
 #include "gemini/budget.h"
 #include "gemini/engine.h"
 #include "gemini/memory_tracer.h"
+#include "gemini/step_times.h"
 #include "gemini/update_queue.h"
 
 namespace gantry {
@@ -56,7 +57,7 @@ class EngineImpl final : public Engine, private SlotSource {
   EngineStatistics statistics() const override;
   void ResetStatistics() override;
   BudgetReport budget_report() const override { return budget_report_; }
-  const Trace* trace(std::string_view key) const override;
+  const Trace* trace(std::string_view key) override;
 
   // Prepares the dry arena; part of creation.
   absl::Status Prepare();
@@ -72,7 +73,9 @@ class EngineImpl final : public Engine, private SlotSource {
   struct CompiledPlan {
     CompiledStep step;
     std::unique_ptr<NextUseIndex> next_use;
+    std::unique_ptr<StepTimer> timer;
   };
+  static CompiledPlan MakePlan(CompiledStep step);
 
   // engine.cc
   absl::Status ChooseLayout();
@@ -96,8 +99,8 @@ class EngineImpl final : public Engine, private SlotSource {
   void TakeCompletions(std::span<const TransferCompletion> completions) GANTRY_REQUIRES(mutex_);
   // A job that can run, or nothing; an error ends the engine.
   std::optional<UpdateQueue::Job> TakeJob() GANTRY_REQUIRES(mutex_);
-  void RunJob(const UpdateQueue::Job& job);
-  void FinishJob(const UpdateQueue::Job& job) GANTRY_REQUIRES(mutex_);
+  Nanoseconds RunJob(const UpdateQueue::Job& job);  // how long it took
+  void FinishJob(const UpdateQueue::Job& job, Nanoseconds time) GANTRY_REQUIRES(mutex_);
   // Has a job that can run be run.
   void WakeUpdates() GANTRY_REQUIRES(mutex_);
   // In a simulation: lets some of what goes on behind the caller happen now.
@@ -106,6 +109,7 @@ class EngineImpl final : public Engine, private SlotSource {
   // kResourceExhausted when nothing can change any more.
   absl::Status WaitForChange(std::string_view what, std::string_view name) GANTRY_REQUIRES(mutex_);
   absl::Status StuckError(std::string_view what, std::string_view name) GANTRY_REQUIRES(mutex_);
+  void AddStall(StallCause cause, Nanoseconds time) GANTRY_REQUIRES(mutex_);
 
   // engine_lease.cc
   absl::StatusOr<Lease> DryLease(std::span<const ParameterUse> uses, Phase phase);
@@ -219,6 +223,8 @@ class EngineImpl final : public Engine, private SlotSource {
   std::vector<char> contributed_ GANTRY_GUARDED_BY(mutex_);           // per tensor, this step
   std::vector<char> ready_ GANTRY_GUARDED_BY(mutex_);                 // per tensor, this step
   std::array<Nanoseconds, kStallCauseCount> stalls_ GANTRY_GUARDED_BY(mutex_){};
+  Nanoseconds waited_ GANTRY_GUARDED_BY(mutex_) = 0;                   // all stalls since Seal
+  std::optional<RecentTimes> update_times_ GANTRY_GUARDED_BY(mutex_);  // by chunk
   int64_t leases_ GANTRY_GUARDED_BY(mutex_) = 0;
   int64_t leases_waited_ GANTRY_GUARDED_BY(mutex_) = 0;
   int64_t leases_off_plan_ GANTRY_GUARDED_BY(mutex_) = 0;

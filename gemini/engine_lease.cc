@@ -68,6 +68,7 @@ absl::Status EngineImpl::CheckUses(std::span<const ParameterUse> uses,
 
 absl::StatusOr<Lease> EngineImpl::Acquire(std::span<const ParameterUse> uses, std::string_view name,
                                           Phase phase) {
+  const Nanoseconds called = dry_run() ? 0 : options_.clock->Now();
   Overlap();
   MutexLock lock(mutex_);
   GANTRY_RETURN_IF_ERROR(failure_);
@@ -75,6 +76,7 @@ absl::StatusOr<Lease> EngineImpl::Acquire(std::span<const ParameterUse> uses, st
   tracer_.OnAcquire(uses, name, phase);
   if (dry_run()) return DryLease(uses, phase);
   FollowPlan(uses, phase);
+  if (plan_ != nullptr) plan_->timer->OnMoment(cursor_ - 1, called - waited_);
   CollectNeeds(uses);
   GANTRY_RETURN_IF_ERROR(Pin(Tier::kDevice, needs_, name));
   Lease lease = LeaseAccess::Make(this, phase);
@@ -178,7 +180,7 @@ absl::Status EngineImpl::WaitAndPin(Tier tier, std::span<const Need> needs, std:
         WaitForChange(pending ? "an optimizer update" : "its parameters and gradients", name));
     const Nanoseconds end = options_.clock->Now();
     const StallCause cause = pending ? StallCause::kUpdate : StallCause::kParameter;
-    stalls_[static_cast<size_t>(cause)] += end - begin;
+    AddStall(cause, end - begin);
     if (options_.trace_sink != nullptr) {
       options_.trace_sink->Slice("stall", Name(cause), begin, end);
     }
@@ -364,7 +366,7 @@ absl::StatusOr<SlotId> EngineImpl::AcquireActivationSlot() {
     const Nanoseconds begin = options_.clock->Now();
     const absl::Status waited =
         pumped.ok() ? WaitForChange("device memory for an activation", "activation arena") : pumped;
-    stalls_[static_cast<size_t>(StallCause::kRoom)] += options_.clock->Now() - begin;
+    AddStall(StallCause::kRoom, options_.clock->Now() - begin);
     if (!waited.ok()) {
       mover_->SetActivationNeed(0);
       return waited;

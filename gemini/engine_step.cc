@@ -39,6 +39,8 @@ absl::Status EngineImpl::BeginStep(const StepOptions& options) {
     tracer_.Begin(options);
     recording_key_ = options.trace_key;
     arena_->SetObserver(&tracer_);
+  } else {
+    plan_->timer->Begin(options_.clock->Now() - waited_);
   }
   settled_ = everything_fits_ && waits_this_step_ == 0;
   waits_this_step_ = 0;
@@ -154,6 +156,7 @@ absl::StatusOr<StepResult> EngineImpl::EndStep() {
   MutexLock lock(mutex_);
   GANTRY_RETURN_IF_ERROR(failure_);
   if (plan_ != nullptr) {
+    plan_->timer->End(options_.clock->Now() - waited_);
     moment_clock_ = step_start_ + plan_->next_use->moment_count();
     cursor_ = 0;  // of the next step: what is fetched ahead from here on belongs to it
   }
@@ -166,7 +169,7 @@ absl::StatusOr<StepResult> EngineImpl::EndStep() {
   while (!updates_->NormsComplete()) {
     const Nanoseconds begin = options_.clock->Now();
     GANTRY_RETURN_IF_ERROR(WaitForChange("gradients on their way to the optimizer", "end of step"));
-    stalls_[static_cast<size_t>(StallCause::kNorm)] += options_.clock->Now() - begin;
+    AddStall(StallCause::kNorm, options_.clock->Now() - begin);
   }
   const StepDecision decision = updates_->DecideStep();
   std::fill(ready_.begin(), ready_.end(), 0);
@@ -200,8 +203,7 @@ void EngineImpl::FinishRecording() {
   arena_->SetObserver(nullptr);
   const StepRecord record = tracer_.End();
   if (record.events.empty()) return;
-  CompiledPlan plan{.step = CompileStep(record, *layout_), .next_use = nullptr};
-  plan.next_use = std::make_unique<NextUseIndex>(plan.step.trace);
+  CompiledPlan plan = MakePlan(CompileStep(record, *layout_));
   MutexLock lock(mutex_);
   plans_.insert_or_assign(recording_key_, std::move(plan));
 }

@@ -33,10 +33,8 @@ StepRecord MemoryTracer::End() {
   return std::exchange(record_, StepRecord{});
 }
 
-void MemoryTracer::Add(StepRecord::Event event) {
-  if (!recording_) return;
-  event.time = clock_->Now();
-  record_.events.push_back(event);
+void MemoryTracer::Add(const StepRecord::Event& event) {
+  if (recording_) record_.events.push_back(event);
 }
 
 void MemoryTracer::OnMicroBatch() {
@@ -152,15 +150,10 @@ class StepCompiler {
       case Kind::kFree:
         pages_.Free(event.offset, event.bytes);
         break;
-      case Kind::kRelease:
-        if (!step_.trace.moments.empty()) {
-          Moment& moment = step_.trace.moments.back();
-          moment.compute = event.time - acquired_;
-        }
-        break;
       case Kind::kMicroBatch:
         ++micro_batch_;
         break;
+      case Kind::kRelease:
       case Kind::kGradientReady:
         break;
     }
@@ -211,7 +204,6 @@ class StepCompiler {
     moment.use_count = static_cast<int64_t>(trace.uses.size()) - moment.first_use;
     trace.moments.push_back(moment);
     step_.signatures.push_back(LeaseSignature(uses, event.phase));
-    acquired_ = event.time;
   }
 
   void AddUse(ParameterAccess access, ChunkId chunk, int64_t first_use_of_moment) {
@@ -297,9 +289,8 @@ class StepCompiler {
   std::vector<bool> gradient_begun_;
   std::vector<int64_t> first_forward_;  // first moment that reads the chunk's parameter
   std::vector<int64_t> by_first_use_;   // chunks in that order
-  Nanoseconds acquired_ = 0;
-  int32_t micro_batch_ = 0;        // of those begun
-  int64_t most_before_first_ = 0;  // slots that activations held before the first lease
+  int32_t micro_batch_ = 0;             // of those begun
+  int64_t most_before_first_ = 0;       // slots that activations held before the first lease
   CompiledStep step_;
 };
 

@@ -10,7 +10,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/ids.h"
 #include "chunk/chunk_layout.h"
 #include "device/activation_arena.h"
@@ -30,7 +29,6 @@ struct StepRecord {
     int32_t use_count = 0;          // kAcquire
     int64_t offset = 0;             // kAllocate, kFree: bytes; kGradientReady: tensor
     int64_t bytes = 0;              // kAllocate, kFree
-    Nanoseconds time = 0;           // of the clock
   };
   std::vector<Event> events;
   std::vector<ParameterUse> uses;
@@ -41,7 +39,7 @@ struct StepRecord {
 
 // A compiled step: the trace, and per moment what identifies its lease when it comes again.
 struct CompiledStep {
-  Trace trace;                            // block numbers are ChunkManager's BlockIndex
+  Trace trace;  // block numbers are ChunkManager's BlockIndex; compute times are 0, unknown
   std::vector<uint64_t> signatures;       // of the lease moments, in order
   std::vector<int64_t> activation_after;  // most activation slots needed from moment i on, for the
                                           // next kTrimWindow moments
@@ -56,8 +54,6 @@ uint64_t LeaseSignature(std::span<const ParameterUse> uses, Phase phase);
 // Thread-compatible; used by the compute thread.
 class MemoryTracer final : public ArenaObserver {
  public:
-  explicit MemoryTracer(const Clock* clock) : clock_(clock) {}
-
   void Begin(const StepOptions& options);
   // The record of what happened since Begin.
   StepRecord End();
@@ -71,9 +67,8 @@ class MemoryTracer final : public ArenaObserver {
   void OnFree(int64_t offset, int64_t bytes) override;
 
  private:
-  void Add(StepRecord::Event event);
+  void Add(const StepRecord::Event& event);
 
-  const Clock* clock_;
   bool recording_ = false;
   StepRecord record_;
 };

@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/random.h"
 #include "base/strings.h"
 
@@ -59,10 +58,8 @@ class MemoryTracerTest : public ::testing::Test {
     tracer_.Begin(options);
     tracer_.OnMicroBatch();
   }
-  void Lease(std::vector<ParameterUse> uses, std::string_view name, Phase phase,
-             Nanoseconds compute = 0) {
+  void Lease(std::vector<ParameterUse> uses, std::string_view name, Phase phase) {
     tracer_.OnAcquire(uses, name, phase);
-    clock_.Advance(compute);
     tracer_.OnRelease();
   }
   CompiledStep Compile() { return CompileStep(tracer_.End(), *layout_); }
@@ -77,8 +74,7 @@ class MemoryTracerTest : public ::testing::Test {
   }
 
   const TensorId a_{0}, b_{1}, c_{2}, d_{3}, e_{4};
-  VirtualClock clock_;
-  MemoryTracer tracer_{&clock_};
+  MemoryTracer tracer_;
   std::unique_ptr<ChunkLayout> layout_;
 };
 
@@ -183,16 +179,6 @@ TEST_F(MemoryTracerTest, EvaluationsHaveNoUpdates) {
   const CompiledStep step = Compile();
   EXPECT_EQ(step.trace.moments.size(), 1u);
   EXPECT_EQ(step.update_moment, (std::vector<int64_t>{-1, -1, -1, -1}));
-}
-
-TEST_F(MemoryTracerTest, ComputeTimeIsThatOfTheLease) {
-  Begin(false);
-  Lease({{a_, ParameterAccess::kRead}}, "one", Phase::kForward, 70);
-  clock_.Advance(1000);
-  Lease({{b_, ParameterAccess::kRead}}, "two", Phase::kForward, 30);
-  const CompiledStep step = Compile();
-  EXPECT_EQ(step.trace.moments[0].compute, 70);
-  EXPECT_EQ(step.trace.moments[1].compute, 30);
 }
 
 TEST_F(MemoryTracerTest, NothingIsRecordedOutsideAStep) {

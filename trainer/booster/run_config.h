@@ -19,6 +19,7 @@
 #include "nvme/block_store.h"
 #include "nvme/create_io_backend.h"
 #include "placement_policy/policy.h"
+#include "placement_policy/trace_file.h"
 #include "trainer/booster/learning_rate.h"
 #include "trainer/booster/token_sampler.h"
 #include "trainer/models/llama_config.h"
@@ -58,6 +59,8 @@ struct MemoryConfig {
   int64_t chunk_elements = 0;    // 0: chosen from the model and the budgets
   Bytes lane_bandwidth = 0_B;    // per second, of an emulated device; 0: as fast as memory
   Nanoseconds lane_latency = 0;  // of an emulated device
+  std::string trace;             // file for the trace of a training step; empty: none
+  TraceNames trace_names = TraceNames::kKeep;
 };
 
 struct TrainConfig {

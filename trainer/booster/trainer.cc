@@ -37,7 +37,6 @@
 namespace gantry {
 namespace {
 
-constexpr char kTrainKey[] = "train";
 constexpr char kEvaluateKey[] = "evaluate";
 constexpr size_t kSettingsNamed = 4;  // in a warning
 

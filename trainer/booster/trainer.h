@@ -39,6 +39,8 @@ namespace gantry {
 
 class Trainer {
  public:
+  static constexpr char kTrainKey[] = "train";  // of a training step's trace
+
   struct Options {
     // All outlive the trainer.
     const RunConfig* config;

@@ -58,6 +58,11 @@ absl::Status UnknownKey(std::string_view key, std::string_view nearest) {
 absl::Status UnknownKeyInFile(const std::vector<ConfigField>& fields, std::string_view key) {
   std::string nearest = NearestKey(fields, key);
   for (const ConfigField& field : fields) {
+    if (field.key.starts_with(StrCat(key, "."))) {
+      return InvalidArgument("'", key, "' is a section, which holds keys like '", field.key, "'");
+    }
+  }
+  for (const ConfigField& field : fields) {
     if (NameOf(field.key) == nearest) {
       nearest = field.key;
       break;

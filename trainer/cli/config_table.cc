@@ -154,6 +154,11 @@ void AddMemory(MemoryConfig& c, Fields& fields) {
        "bytes per second between an emulated device and the host; 0: as fast as memory"},
       {"memory.lane_latency_ns", kMachine, IntegerField{&c.lane_latency, 0, 1'000'000'000},
        "nanoseconds that each such copy takes at least"},
+      {"memory.trace", kMachine, TextField{&c.trace},
+       "file that gets what a training step needs and how long it computes, for `gantry plan`; "
+       "empty: none"},
+      {"memory.trace_names", kMachine, Choice(c.trace_names, {"keep", "drop"}),
+       "of the operators, in that file; drop: it tells nothing that its author chose"},
   };
   fields.insert(fields.end(), rows.begin(), rows.end());
 }

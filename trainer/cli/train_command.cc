@@ -1,5 +1,6 @@
 #include "trainer/cli/train_command.h"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -7,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +18,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/file_calls.h"
+#include "base/files.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
@@ -23,6 +26,8 @@
 #include "device/slot_pool.h"
 #include "gemini/engine.h"
 #include "offload/transfer_engine.h"
+#include "placement_policy/trace.h"
+#include "placement_policy/trace_file.h"
 #include "trainer/booster/gemini_plugin.h"
 #include "trainer/booster/metrics.h"
 #include "trainer/booster/run_config.h"
@@ -49,7 +54,8 @@ struct Outputs {
   std::unique_ptr<JsonTraceSink> trace;  // null: none
 };
 
-absl::StatusOr<Outputs> OpenOutputs(FileCalls* files, const TrainConfig& train) {
+absl::StatusOr<Outputs> OpenOutputs(FileCalls* files, const RunConfig& config) {
+  const TrainConfig& train = config.train;
   Outputs outputs;
   if (!train.log_file.empty()) {
     GANTRY_RETURN_IF_ERROR(MakeParentDirectories(*files, train.log_file));
@@ -59,7 +65,25 @@ absl::StatusOr<Outputs> OpenOutputs(FileCalls* files, const TrainConfig& train) 
     GANTRY_RETURN_IF_ERROR(MakeParentDirectories(*files, train.trace_file));
     outputs.trace = std::make_unique<JsonTraceSink>(kTraceEventsMax);
   }
+  if (!config.memory.trace.empty()) {
+    GANTRY_RETURN_IF_ERROR(MakeParentDirectories(*files, config.memory.trace));
+  }
   return outputs;
+}
+
+// What a training step needs, with the compute times of this run's steps.
+absl::Status WriteStepTrace(const RunConfig& config, Engine& engine, FileCalls& files,
+                            Logger& logger) {
+  if (config.memory.trace.empty()) return absl::OkStatus();
+  const Trace* const recorded = engine.trace(Trainer::kTrainKey);
+  if (recorded == nullptr) return absl::OkStatus();
+  Trace trace = *recorded;
+  trace.tokens = TokensPerStep(config.data);
+  if (std::ranges::none_of(trace.moments, [](const Moment& m) { return m.compute > 0; })) {
+    logger.Warning(StrCat("no step ran: '", config.memory.trace, "' has no compute times"));
+  }
+  const std::string text = FormatTrace(trace, {.names = config.memory.trace_names});
+  return WriteFileAtomically(files, config.memory.trace, std::as_bytes(std::span(text)));
 }
 
 absl::Status CloseOutputs(const TrainConfig& train, const Outputs& outputs, FileCalls& files,
@@ -170,7 +194,7 @@ absl::StatusOr<TrainingSummary> Train(const RunConfig& config, const CommandCont
       ByteCorpus::Load(*context.files, {.files = config.data.files,
                                         .sequence_length = config.data.sequence_length,
                                         .validation_fraction = config.data.validation_fraction}));
-  GANTRY_ASSIGN_OR_RETURN(const Outputs outputs, OpenOutputs(context.files, config.train));
+  GANTRY_ASSIGN_OR_RETURN(const Outputs outputs, OpenOutputs(context.files, config));
   GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<GeminiPlugin> plugin,
                           GeminiPlugin::Create({.memory = &config.memory,
                                                 .threads = ThreadsOf(config.train),
@@ -199,6 +223,7 @@ absl::StatusOr<TrainingSummary> Train(const RunConfig& config, const CommandCont
                                            .observer = &all,
                                            .settings = SettingsOf(config)}));
   GANTRY_ASSIGN_OR_RETURN(TrainingSummary summary, trainer->Run());
+  GANTRY_RETURN_IF_ERROR(WriteStepTrace(config, plugin->engine(), *context.files, logger));
   GANTRY_RETURN_IF_ERROR(CloseOutputs(config.train, outputs, *context.files, logger));
   return summary;
 }
