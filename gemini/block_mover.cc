@@ -11,6 +11,14 @@
 namespace gantry {
 namespace {
 
+// Planned prefetches under way at a time: one and its successor on a copy lane; files like more.
+constexpr int64_t kCopiesAheadMax = 2;
+constexpr int64_t kFetchesAheadMax = 6;
+
+bool IsPrefetch(int32_t rank) {
+  return rank >= (static_cast<int32_t>(WantPriority::kPrefetch) << 20);
+}
+
 // How urgent a file transfer is that was started for a want of `rank`.
 IoPriority PriorityOf(int32_t rank, Tier to) {
   constexpr int32_t kDemandEnd = (static_cast<int32_t>(WantPriority::kDemand) + 1) << 20;
@@ -83,6 +91,7 @@ absl::Status BlockMover::Advance(const Want& want, Rank rank) {
     if (evictor >= rank) CancelEviction(want.block, want.tier);
     return absl::OkStatus();
   }
+  if (!MayStartAhead(want, rank)) return absl::OkStatus();
   const BlockRecord& record = manager_.block(want.block);
   const bool device_from_host = want.tier == Tier::kDevice && !manager_.unified();
   if (want.source == Want::Source::kNothing || record.content == BlockContent::kZero) {
@@ -120,6 +129,17 @@ absl::Status BlockMover::Advance(const Want& want, Rank rank) {
   return StartMove(want.block, from_near ? neighbour : Tier::kFile, want.tier, rank);
 }
 
+// A lane is kept busy, but what it will carry is decided as late as possible: meanwhile something
+// more urgent may become available, and slots are not held longer than need be.
+bool BlockMover::MayStartAhead(const Want& want, Rank rank) const {
+  if (prefetch_reserve_ < 0 || want.tier != Tier::kDevice || !IsPrefetch(rank)) return true;
+  const bool from_host =
+      !manager_.unified() && manager_.copy(want.block, Tier::kHost).phase != CopyPhase::kAbsent;
+  int64_t under_way = 0;
+  for (const auto& [ticket, move] : moves_) under_way += move.to == Tier::kDevice ? 1 : 0;
+  return under_way < (from_host ? kCopiesAheadMax : kFetchesAheadMax);
+}
+
 // Gives the block slots without a transfer: undefined bytes for a caller that overwrites them, or
 // the zeros that the block logically holds.
 absl::Status BlockMover::Materialise(const Want& want, Rank rank) {
@@ -139,6 +159,9 @@ absl::Status BlockMover::Materialise(const Want& want, Rank rank) {
 
 absl::StatusOr<bool> BlockMover::MakeRoom(Tier tier, int64_t slots, const Want& want, Rank rank) {
   const auto t = static_cast<size_t>(tier);
+  if (prefetch_reserve_ >= 0 && tier == Tier::kDevice && IsPrefetch(rank)) {
+    return manager_.pool(tier).free_slots() - claimed_[t] >= slots + prefetch_reserve_;
+  }
   while (manager_.pool(tier).free_slots() + incoming_[t] - claimed_[t] < slots) {
     const BlockIndex victim = PickVictim(tier, want, rank);
     if (victim < 0) break;
@@ -169,8 +192,7 @@ bool BlockMover::MayLeave(BlockIndex block, Tier tier, const Want& want, Rank ra
   if (!c.idle() || c.evicting || block == want.block) return false;
   if (RankOf(block, tier) <= rank) return false;
   if (!has_files() && WritesToFile(tier) && !manager_.HasOtherCopy(block, tier)) return false;
-  const bool prefetch = rank >= (static_cast<Rank>(WantPriority::kPrefetch) << 20);
-  if (!prefetch) return true;
+  if (!IsPrefetch(rank)) return true;
   if (residency_[static_cast<size_t>(tier)][static_cast<size_t>(block)] == Residency::kPinned) {
     return false;
   }

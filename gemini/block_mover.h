@@ -72,6 +72,10 @@ class BlockMover {
   int64_t key(BlockIndex block) const { return keys_[static_cast<size_t>(block)]; }
   void SetResidency(BlockIndex block, Tier tier, Residency residency);
 
+  // With a plan that says what stays, prefetches to the device push nothing out and leave `slots`
+  // free for what is on its way out. Negative (as at first): they push out what is used later.
+  void SetPrefetchReserve(int64_t slots) { prefetch_reserve_ = slots; }
+
   // Starts what can start. Returns how many steps (transfers, fills, drops) were made.
   // Errors: from mapping; the engine stops then.
   absl::StatusOr<int64_t> Pump();
@@ -114,6 +118,7 @@ class BlockMover {
   static constexpr Rank kUnwanted = 1 << 30;
 
   absl::Status Advance(const Want& want, Rank rank);
+  bool MayStartAhead(const Want& want, Rank rank) const;
   absl::Status Materialise(const Want& want, Rank rank);
   absl::StatusOr<bool> MakeRoom(Tier tier, int64_t slots, const Want& want, Rank rank);
   // The want of `rank` waits for these slots: what is on its way out of the tier is as urgent.
@@ -163,6 +168,7 @@ class BlockMover {
   std::array<int64_t, 2> incoming_{};                // slots that evictions under way will free
   std::array<int64_t, 2> claimed_{};                 // within one Pump: promised to earlier wants
   int64_t activation_need_ = 0;
+  int64_t prefetch_reserve_ = -1;
   int64_t progress_ = 0;  // steps made in this Pump
   MoverCounters counters_;
 };

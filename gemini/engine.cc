@@ -1,6 +1,7 @@
 #include "gemini/engine.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "base/check.h"
@@ -307,12 +308,21 @@ absl::Status EngineImpl::CreateTiers() {
                                 .clock = options_.clock,
                                 .logger = options_.logger};
   }
-  GANTRY_ASSIGN_OR_RETURN(transfers_, TransferEngine::Create({.device = options_.device,
-                                                              .part_bytes = layout_->slot_bytes(),
-                                                              .store = std::move(store),
-                                                              .clock = options_.clock,
-                                                              .event_loop = options_.event_loop,
-                                                              .trace_sink = options_.trace_sink}));
+  std::function<void()> on_completion;
+  if (options_.event_loop != nullptr && options_.simulated_update_bytes_per_second > 0) {
+    simulated_self_ = std::make_shared<EngineImpl*>(this);
+    on_completion = [self = simulated_self_] {
+      if (*self != nullptr) (*self)->OnSimulatedCompletion();
+    };
+  }
+  GANTRY_ASSIGN_OR_RETURN(transfers_,
+                          TransferEngine::Create({.device = options_.device,
+                                                  .part_bytes = layout_->slot_bytes(),
+                                                  .store = std::move(store),
+                                                  .clock = options_.clock,
+                                                  .event_loop = options_.event_loop,
+                                                  .trace_sink = options_.trace_sink,
+                                                  .on_completion = std::move(on_completion)}));
   mover_ = std::make_unique<BlockMover>(BlockMover::Options{
       .manager = manager_.get(), .transfers = transfers_.get(), .order = placement_.eviction});
   std::vector<Tier> update_tiers;
@@ -352,6 +362,7 @@ absl::Status EngineImpl::CreateTiers() {
                                              static_cast<SlotSource*>(this));
   MutexLock lock(mutex_);
   update_times_.emplace(chunks);
+  leaves_.assign(static_cast<size_t>(manager_->block_count()), 0);
   chunk_leases_.assign(static_cast<size_t>(chunks), 0);
   gradients_missing_.assign(static_cast<size_t>(chunks), 0);
   contributed_.assign(specs_.size(), 0);
@@ -435,7 +446,8 @@ void EngineImpl::ResetStatistics() {
 }
 
 EngineImpl::CompiledPlan EngineImpl::MakePlan(CompiledStep step) {
-  CompiledPlan plan{.step = std::move(step), .next_use = nullptr, .timer = nullptr};
+  CompiledPlan plan;
+  plan.step = std::move(step);
   plan.next_use = std::make_unique<NextUseIndex>(plan.step.trace);
   plan.timer = std::make_unique<StepTimer>(std::ssize(plan.step.signatures));
   return plan;
@@ -445,16 +457,8 @@ const Trace* EngineImpl::trace(std::string_view key) {
   MutexLock lock(mutex_);
   const auto found = plans_.find(key);
   if (found == plans_.end()) return nullptr;
-  CompiledStep& step = found->second.step;
-  for (size_t i = 0; i < step.signatures.size(); ++i) {
-    step.trace.moments[i].compute = found->second.timer->Median(static_cast<int64_t>(i));
-  }
-  for (size_t c = 0; c < step.update_moment.size() && update_times_.has_value(); ++c) {
-    if (step.update_moment[c] < 0) continue;
-    step.trace.moments[static_cast<size_t>(step.update_moment[c])].compute =
-        update_times_->Median(static_cast<int64_t>(c));
-  }
-  return &step.trace;
+  FillTimes(found->second.step, *found->second.timer);
+  return &found->second.step.trace;
 }
 
 }  // namespace gantry

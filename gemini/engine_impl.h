@@ -1,6 +1,6 @@
 // The Engine's implementation; see engine.h for what it is. Split over engine.cc (creation, Seal),
-// engine_background.cc (threads, waiting), engine_lease.cc (leases, look-ahead) and engine_step.cc
-// (steps, gradients, state access).
+// engine_background.cc (threads, waiting), engine_lease.cc (leases, look-ahead), engine_plan.cc
+// (the policy `planned`), engine_step.cc (steps, gradients) and engine_state.cc (access to states).
 #ifndef GANTRY_GEMINI_ENGINE_IMPL_H_
 #define GANTRY_GEMINI_ENGINE_IMPL_H_
 
@@ -24,6 +24,7 @@
 #include "gemini/budget.h"
 #include "gemini/engine.h"
 #include "gemini/memory_tracer.h"
+#include "gemini/plan_follower.h"
 #include "gemini/step_times.h"
 #include "gemini/update_queue.h"
 
@@ -58,6 +59,7 @@ class EngineImpl final : public Engine, private SlotSource {
   void ResetStatistics() override;
   BudgetReport budget_report() const override { return budget_report_; }
   const Trace* trace(std::string_view key) override;
+  MovementReport movement_report(std::string_view key) const override;
 
   // Prepares the dry arena; part of creation.
   absl::Status Prepare();
@@ -74,6 +76,10 @@ class EngineImpl final : public Engine, private SlotSource {
     CompiledStep step;
     std::unique_ptr<NextUseIndex> next_use;
     std::unique_ptr<StepTimer> timer;
+    // With the policy `planned`, once the times of the step are known.
+    std::unique_ptr<PlanFollower> follower;
+    bool planning_failed = false;  // said once; the step goes on without a plan
+    MovementReport report;
   };
   static CompiledPlan MakePlan(CompiledStep step);
 
@@ -103,6 +109,9 @@ class EngineImpl final : public Engine, private SlotSource {
   void FinishJob(const UpdateQueue::Job& job, Nanoseconds time) GANTRY_REQUIRES(mutex_);
   // Has a job that can run be run.
   void WakeUpdates() GANTRY_REQUIRES(mutex_);
+  // In a simulation: what the mover thread would do; and how long a job takes.
+  void OnSimulatedCompletion() GANTRY_EXCLUDES(mutex_);
+  Nanoseconds SimulatedTime(const UpdateQueue::Job& job) const;
   // In a simulation: lets some of what goes on behind the caller happen now.
   void Overlap() GANTRY_EXCLUDES(mutex_);
   // One turn of a wait: pumps and sleeps until something changed. Errors: the engine's failure, or
@@ -136,6 +145,20 @@ class EngineImpl final : public Engine, private SlotSource {
   void EnterChunks(std::span<const ParameterUse> uses) GANTRY_REQUIRES(mutex_);
   void LeaveChunk(ChunkId chunk) GANTRY_REQUIRES(mutex_);
   void BeginGradient(ChunkId chunk) GANTRY_REQUIRES(mutex_);
+
+  // engine_plan.cc
+  bool planned() const { return options_.policy == kPlannedPolicy; }
+  // Gives the step that begins its movement plan, or goes back to moving on demand.
+  absl::Status FollowMovementPlan(const StepOptions& options) GANTRY_REQUIRES(mutex_);
+  void MakeMovementPlan(CompiledPlan& plan, const StepOptions& options) GANTRY_REQUIRES(mutex_);
+  void InstallPlacement(const CompiledPlan& plan, const MovementDecision& decision)
+      GANTRY_REQUIRES(mutex_);
+  void FillTimes(CompiledStep& step, const StepTimer& timer) const GANTRY_REQUIRES(mutex_);
+  MachineRates MeasuredRates(const Trace& trace) const GANTRY_REQUIRES(mutex_);
+  PlanFollower::Presence PresenceOf(BlockIndex block) const GANTRY_REQUIRES(mutex_);
+  // After a lease: what the plan drops goes.
+  void NoteLeaving(std::span<const Need> needs) GANTRY_REQUIRES(mutex_);
+  void DropLeaving(std::span<const Need> needs) GANTRY_REQUIRES(mutex_);
 
   // engine_step.cc
   void CompleteIfReady(ChunkId chunk) GANTRY_REQUIRES(mutex_);
@@ -207,10 +230,15 @@ class EngineImpl final : public Engine, private SlotSource {
   CondVar changed_;      // a transfer or an update finished, or the engine failed
   CondVar update_work_;  // a job may be runnable
   bool stopping_ GANTRY_GUARDED_BY(mutex_) = false;
+  // Null from StopBackground on: what events of the loop may still hold of this engine.
+  std::shared_ptr<EngineImpl*> simulated_self_;
   bool simulated_job_ = false;  // the event loop holds a job; the caller's thread only
   absl::Status failure_ GANTRY_GUARDED_BY(mutex_);
   std::map<std::string, CompiledPlan, std::less<>> plans_ GANTRY_GUARDED_BY(mutex_);
-  const CompiledPlan* plan_ GANTRY_GUARDED_BY(mutex_) = nullptr;  // of the current step
+  CompiledPlan* plan_ GANTRY_GUARDED_BY(mutex_) = nullptr;            // of the current step
+  const PlanFollower* follower_ GANTRY_GUARDED_BY(mutex_) = nullptr;  // of plan_
+  std::vector<char> leaves_ GANTRY_GUARDED_BY(mutex_);  // by block: dropped after its lease
+  std::vector<PlanFollower::Fetch> ahead_ GANTRY_GUARDED_BY(mutex_);
   // Of the step whose updates may still be running.
   const CompiledPlan* training_plan_ GANTRY_GUARDED_BY(mutex_) = nullptr;
   int64_t cursor_ GANTRY_GUARDED_BY(mutex_) = 0;        // next lease moment of plan_

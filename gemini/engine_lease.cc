@@ -83,6 +83,7 @@ absl::StatusOr<Lease> EngineImpl::Acquire(std::span<const ParameterUse> uses, st
   FinishLease(lease, uses);
   if (!settled_) {
     for (const Need& need : needs_) mover_->SetKey(need.block, NextKey(need.block));
+    NoteLeaving(needs_);
     RefreshLookAhead();
     // An error does not concern this lease, whose blocks are there: the next call returns it.
     static_cast<void>(PumpLocked());
@@ -249,7 +250,17 @@ int64_t EngineImpl::NextKey(BlockIndex block) const {
 
 void EngineImpl::RefreshLookAhead() {
   std::vector<Want> wants;
-  if (plan_ != nullptr && !settled_ && options_.look_ahead > 0) {
+  if (follower_ != nullptr && !settled_) {
+    follower_->Ahead(
+        cursor_,
+        [this](BlockIndex block) GANTRY_NO_THREAD_SAFETY_ANALYSIS { return PresenceOf(block); },
+        ahead_);
+    for (const PlanFollower::Fetch& fetch : ahead_) {
+      wants.push_back({.block = fetch.block,
+                       .tier = Tier::kDevice,
+                       .need_time = moment_clock_ + fetch.distance + 1});
+    }
+  } else if (plan_ != nullptr && !settled_ && options_.look_ahead > 0) {
     const Trace& trace = plan_->step.trace;
     const auto leases = static_cast<int64_t>(plan_->step.signatures.size());
     const int64_t total = plan_->next_use->moment_count();
@@ -342,6 +353,7 @@ void EngineImpl::ReleaseLease(const Lease& lease) {
     for (int64_t c = first.value(); c <= last.value(); ++c) LeaveChunk(ChunkId(c));
   }
   if (settled_ || !failure_.ok()) return;
+  DropLeaving(needs_);
   for (const Need& need : needs_) {
     if (need.block >= manager_->chunk_count()) continue;  // a gradient
     if (placement_.chunks[static_cast<size_t>(need.chunk.value())].parameter_on_device ==

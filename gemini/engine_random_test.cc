@@ -259,7 +259,7 @@ TEST_P(EngineRandomTest, ObservesWhatTheMemoryStoreObserves) {
   // Four 90,000-element f32 tensors with gradients, and one update beside them, always fit.
   const int64_t device_slots = 60 / (chunk / kChunkGranularityElements) + 12 + dice.Below(8);
   const int64_t host_slots = 13 + dice.Below(20);
-  const char* policies[] = {"auto", "lru", "cpu"};
+  const char* policies[] = {"auto", "lru", "cpu", "planned"};
 
   auto team = ThreadTeam::Create({.threads = 2});
   ASSERT_TRUE(team.ok());
@@ -287,7 +287,7 @@ TEST_P(EngineRandomTest, ObservesWhatTheMemoryStoreObserves) {
        .device_memory = Bytes(slot * device_slots),
        .host_memory = Bytes(slot * host_slots),
        .spill_directories = {::testing::TempDir()},
-       .policy = policies[dice.Below(3)],
+       .policy = policies[dice.Below(4)],
        .static_fractions = {},
        .look_ahead = dice.Below(10),
        .chunk_elements = chunk,

@@ -42,6 +42,7 @@ absl::Status EngineImpl::BeginStep(const StepOptions& options) {
   } else {
     plan_->timer->Begin(options_.clock->Now() - waited_);
   }
+  if (planned()) GANTRY_RETURN_IF_ERROR(FollowMovementPlan(options));
   settled_ = everything_fits_ && waits_this_step_ == 0;
   waits_this_step_ = 0;
   if (!options.optimizer.has_value()) return absl::OkStatus();
@@ -225,10 +226,11 @@ absl::Status EngineImpl::OnUpdated(ChunkId chunk, int64_t start_clock) {
           use == NextUseIndex::kNever ? std::numeric_limits<int64_t>::max() : start_clock + use + 1;
     }
     mover_->SetKey(block, next);
-    if (id.kind != StateKind::kParameter &&
-        place.optimizer_on_update_tier == Residency::kTransient) {
-      GANTRY_RETURN_IF_ERROR(mover_->Evict(block, tier));
-    }
+    const bool leaves =
+        id.kind == StateKind::kParameter
+            ? tier == Tier::kDevice && follower_ != nullptr && !follower_->StaysAfterUpdate(chunk)
+            : place.optimizer_on_update_tier == Residency::kTransient;
+    if (leaves) GANTRY_RETURN_IF_ERROR(mover_->Evict(block, tier));
   }
   RefreshLookAhead();
   return absl::OkStatus();

@@ -68,6 +68,11 @@ void UpdateQueue::BeginStep(const OptimizerStep& hyper, int64_t start_clock,
   for (size_t c = 0; c < order.size(); ++c) chunks_[c].order = order[c];
 }
 
+void UpdateQueue::SetUpdateTier(ChunkId chunk, Tier tier) {
+  GANTRY_CHECK(at(chunk).phase == GradientPhase::kNone) << chunk;
+  update_tiers_[static_cast<size_t>(chunk.value())] = tier;
+}
+
 void UpdateQueue::OnGradientBegun(ChunkId chunk) {
   ChunkGradient& gradient = at(chunk);
   GANTRY_CHECK(gradient.phase == GradientPhase::kNone) << chunk;

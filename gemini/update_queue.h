@@ -99,6 +99,9 @@ class UpdateQueue {
     return update_tiers_[static_cast<size_t>(chunk.value())];
   }
 
+  // REQUIRES: the chunk's phase is kNone.
+  void SetUpdateTier(ChunkId chunk, Tier tier);
+
   void OnGradientBegun(ChunkId chunk);
   void OnGradientComplete(ChunkId chunk);
 

@@ -99,7 +99,8 @@ class Planner {
   absl::StatusOr<PlacementShape> Complete(PlacementShape shape) const {
     shape.resident = std::clamp<int64_t>(shape.resident, 0, updated());
     shape.streamed = std::clamp<int64_t>(shape.streamed, 0, updated() - shape.resident);
-    shape.next_forward = std::clamp<int64_t>(shape.next_forward, 0, shape.streamed);
+    shape.next_forward =
+        options_.next_forward ? std::clamp<int64_t>(shape.next_forward, 0, shape.streamed) : 0;
     shape.in_files = 0;
     shape.host_buffers = machine_.unified ? 0 : shape.host_buffers;
     if (machine_.unified || states_max_ == 0) return shape;
@@ -353,6 +354,7 @@ class Planner {
         if (Move(decision, reserve, write_reserve).ok()) consider(decision);
       }
     }
+    if (options_.keep_sets_only) return;
     for (const int64_t look_ahead : kLookAheads) {
       MovementDecision decision = base;
       decision.movement = {.mode = MovementPlan::Mode::kOnDemand, .look_ahead = look_ahead};

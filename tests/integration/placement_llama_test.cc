@@ -31,6 +31,7 @@ constexpr int64_t kChunk = kChunkGranularityElements;
 constexpr int64_t kSteps = 5;
 constexpr int64_t kSequences = 3;
 constexpr int64_t kLength = 37;
+constexpr int64_t kHostForParameters = 4 << 20;
 
 struct Case {
   std::string name;
@@ -188,6 +189,11 @@ TEST_P(PlacementLlamaTest, GivesTheBitsOfTheResidentRun) {
   const EngineStatistics statistics = run.engine->statistics();
   EXPECT_LE(statistics.device.slots_peak * statistics.device.slot_bytes.count(), c.device_bytes);
   EXPECT_EQ(statistics.leases_off_plan, 0);
+  // A plan keeps all parameters on the host; without room for them blocks move on demand.
+  const bool plans = c.policy == "planned" && (c.topology == DeviceTopology::kUnified ||
+                                               c.host_bytes >= kHostForParameters);
+  EXPECT_EQ(run.engine->movement_report("train").planned, plans)
+      << ::testing::PrintToString(run.logger.messages());
   std::printf("%s: device peak %s, host peak %s\n", c.name.c_str(),
               (statistics.device.slot_bytes * statistics.device.slots_peak).ToString().c_str(),
               (statistics.host.slot_bytes * statistics.host.slots_peak).ToString().c_str());
@@ -270,6 +276,21 @@ std::vector<Case> Cases() {
        .threads = 1},
   };
 }
+
+// The same budgets under the policy that plans, after two steps that are timed.
+std::vector<Case> PlannedCases() {
+  std::vector<Case> cases;
+  for (Case c : Cases()) {
+    if (c.policy != "auto") continue;
+    c.name = "planned_" + c.name;
+    c.policy = "planned";
+    cases.push_back(c);
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Planned, PlacementLlamaTest, ::testing::ValuesIn(PlannedCases()),
+                         [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(Cases, PlacementLlamaTest, ::testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
