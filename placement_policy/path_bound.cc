@@ -39,7 +39,7 @@ std::vector<int64_t> BaseSlots(const MovementProblem& problem, const UseCycle& c
     const int32_t u = cycle.update_of[static_cast<size_t>(block)];
     if (u >= 0 && problem.updates[static_cast<size_t>(u)].gradient == block) {
       const int32_t complete = problem.updates[static_cast<size_t>(u)].complete;
-      end = link.gap == Gap::kHeld ? link.moment + link.distance : complete + int64_t{1};
+      end = link.gap == Gap::kNone ? complete + int64_t{1} : link.moment + 1;
     }
     const int64_t slots = problem.block_slots[static_cast<size_t>(block)];
     base[static_cast<size_t>(link.moment)] += slots;
@@ -209,7 +209,18 @@ void PathBound::Compute(const LowerBoundOptions& options, LowerBound& result) {
   GANTRY_CHECK_GE(options.start_stride, 1);
   const std::vector<int64_t> anchors = Anchors(options);
   std::vector<int64_t> starts = anchors;
-  for (int64_t start = 0; start < count_; start += options.start_stride) starts.push_back(start);
+  for (int64_t start = 0; start < count_; start += options.start_stride) {
+    starts.push_back(start);
+    // Where room is short the least can be there already.
+    int64_t least = start;
+    for (int64_t m = start; m < std::min(start + options.start_stride, count_); ++m) {
+      const auto capacity = [this](int64_t at) {
+        return problem_.moments[static_cast<size_t>(at)].capacity;
+      };
+      if (capacity(m) < capacity(least)) least = m;
+    }
+    starts.push_back(least);
+  }
   std::ranges::sort(starts);
   starts.erase(std::ranges::unique(starts).begin(), starts.end());
   windows_.clear();

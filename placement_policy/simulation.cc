@@ -101,7 +101,7 @@ absl::StatusOr<SimulatedStep> Simulation::Run() {
 }
 
 absl::Status Simulation::Loop() {
-  while (static_cast<int64_t>(totals_.size()) < options_.steps_max && !Repeats()) {
+  while (static_cast<int64_t>(totals_.size()) < options_.steps_max && Period() == 0) {
     while (StartSomething()) {
     }
     Nanoseconds next = std::numeric_limits<Nanoseconds>::max();
@@ -297,21 +297,32 @@ void Simulation::EndStep() {
   running_ = StepTotals();
 }
 
-bool Simulation::Repeats() const {
-  if (totals_.size() < 3) return false;
-  const StepTotals& a = totals_[totals_.size() - 2];
-  const StepTotals& b = totals_.back();
-  const Nanoseconds before = totals_[totals_.size() - 3].end;
-  return a.end - before == b.end - a.end && a.bytes == b.bytes && a.state == b.state;
+// The number of steps after which they repeat; 0 when they have not.
+int64_t Simulation::Period() const {
+  constexpr size_t kPeriodMax = 6;
+  const size_t n = totals_.size();
+  const auto duration = [this](size_t step) { return totals_[step].end - totals_[step - 1].end; };
+  for (size_t period = 1; period <= kPeriodMax && 2 * period < n; ++period) {
+    bool equal = true;
+    for (size_t i = n - period; i < n && equal; ++i) {
+      const StepTotals& a = totals_[i - period];
+      const StepTotals& b = totals_[i];
+      equal = duration(i - period) == duration(i) && a.bytes == b.bytes && a.state == b.state;
+    }
+    if (equal) return static_cast<int64_t>(period);
+  }
+  return 0;
 }
 
 SimulatedStep Simulation::Result() const {
   SimulatedStep result;
-  result.steady = Repeats();
+  const int64_t period = Period();
+  result.steady = period > 0;
   result.steps = static_cast<int64_t>(totals_.size());
   result.moves_total = moves_;
   result.events = events_;
-  const size_t averaged = result.steady ? 1 : std::max<size_t>(totals_.size() / 3, 1);
+  const size_t averaged =
+      result.steady ? static_cast<size_t>(period) : std::max<size_t>(totals_.size() / 3, 1);
   const size_t first = totals_.size() - averaged;
   const Nanoseconds begin = first == 0 ? 0 : totals_[first - 1].end;
   const auto n = static_cast<int64_t>(averaged);

@@ -91,7 +91,7 @@ class Simulation {
   void AfterUse(int32_t use);
   void EndGradients(int64_t moment);
   void EndStep();
-  bool Repeats() const;
+  int64_t Period() const;
   SimulatedStep Result() const;
   absl::Status Stuck() const;
   const MovementProblem::Moment& moment_at(Time time) const {

@@ -78,8 +78,10 @@ struct SimulationOptions {
 
 struct SimulatedStep {
   Nanoseconds elapsed = 0;  // of one step in the steady state
-  bool steady = false;      // consecutive steps were equal in time, bytes and what was left to do
-  int64_t steps = 0;        // simulated
+  // The last one to six steps were equal to those before them in time, bytes, and what was left to
+  // do; averages are over these.
+  bool steady = false;
+  int64_t steps = 0;  // simulated
   Nanoseconds compute = 0;
   std::array<Nanoseconds, kSimulatedStallCount> stalls{};
   std::array<Nanoseconds, kSimulatedLaneCount> busy{};
