@@ -48,6 +48,7 @@ struct Case {
   bool tied = false;
   OptimizerStep::NonFinite non_finite = OptimizerStep::NonFinite::kSkipStep;
   int threads = 2;
+  OptimizerKind optimizer = OptimizerKind::kAdamW;
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
@@ -88,7 +89,8 @@ struct LlamaRun {
                      .policy = c.policy,
                      .look_ahead = c.look_ahead,
                      .chunk_elements = c.chunk_elements,
-                     .gradient_dtype = c.accumulation > 1 ? DType::kF32 : DType::kBF16}));
+                     .gradient_dtype = c.accumulation > 1 ? DType::kF32 : DType::kBF16,
+                     .optimizer = c.optimizer}));
     const ExecutionContext context{.store = engine.get(),
                                    .kernels = {.team = team.get(), .matmul = matmul.get()},
                                    .compute_dtype = c.dtype};
@@ -109,7 +111,8 @@ struct LlamaRun {
   }
 
   absl::StatusOr<double> Step(const Case& c, int64_t step, Outcome& outcome) {
-    const OptimizerStep hyper{.learning_rate = 3e-3,
+    const OptimizerStep hyper{.kind = c.optimizer,
+                              .learning_rate = 3e-3,
                               .weight_decay = 0.1,
                               .step = step,
                               .max_gradient_norm = c.clip,
@@ -168,7 +171,8 @@ absl::StatusOr<Outcome> Reference(const Case& c) {
                        .accumulation = c.accumulation,
                        .dtype = c.dtype,
                        .tied = c.tied,
-                       .non_finite = c.non_finite};
+                       .non_finite = c.non_finite,
+                       .optimizer = c.optimizer};
   return LlamaRun().Train(reference);
 }
 
@@ -247,6 +251,19 @@ std::vector<Case> Cases() {
        .host_bytes = 1400 * k,
        .files = true,
        .accumulation = 3},
+      {.name = "adafactor",
+       .device_bytes = 2400 * k,
+       .host_bytes = 700 * k,
+       .files = true,
+       .optimizer = OptimizerKind::kAdafactor},
+      {.name = "adafactor_unified_large_chunks",
+       .topology = kUnified,
+       .device_bytes = 3800 * k,
+       .files = true,
+       .chunk_elements = 3 * kChunk,
+       .accumulation = 2,
+       .tied = true,
+       .optimizer = OptimizerKind::kAdafactor},
       {.name = "accumulation_recompute",
        .device_bytes = 1800 * k,
        .host_bytes = 1400 * k,
