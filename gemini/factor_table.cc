@@ -42,6 +42,7 @@ AdafactorFactors& FactorTable::of(TensorId tensor) {
 void FactorTable::Restart() {
   for (const Passed passed : passed_) GANTRY_CHECK(passed == Passed::kNothing);
   for (Turn& turn : turns_) turn.next = turn.first;
+  std::ranges::fill(unmeasured_, 0);  // of a step that was skipped
 }
 
 bool FactorTable::MayObserve(ChunkId chunk) const {
@@ -50,10 +51,9 @@ bool FactorTable::MayObserve(ChunkId chunk) const {
 
 bool FactorTable::MayMeasure(ChunkId chunk) const {
   if (passed_[Index(chunk)] != Passed::kObserved) return false;
-  // In turn: with the last chunk of the last tensor all others have been observed. That chunk is
-  // not updated, and so not of a later step, before this one has been measured.
-  const ChunkId last = layout_.ChunksOf(layout_.SlicesIn(chunk).back().tensor).last;
-  return passed_[Index(last)] != Passed::kNothing;
+  // The tensors before the last one end in this chunk, which has been observed. What counts of the
+  // last one is of this step: this chunk was not updated in the one before until none was left.
+  return unmeasured_[Index(layout_.SlicesIn(chunk).back().tensor)] > 0;
 }
 
 bool FactorTable::MayUpdate(ChunkId chunk) const {

@@ -69,7 +69,7 @@ class FactorTable {
 
   const ChunkLayout& layout_;
   std::vector<std::optional<AdafactorFactors>> factors_;  // by tensor; frozen ones have none
-  std::vector<int64_t> unmeasured_;                       // by tensor: chunks, once observed
+  std::vector<int64_t> unmeasured_;                       // by tensor: chunks, once all observed
   std::vector<Passed> passed_;                            // by chunk
   std::vector<size_t> group_;                             // by chunk, into turns_
   std::vector<Turn> turns_;

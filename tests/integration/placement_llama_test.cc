@@ -111,12 +111,14 @@ struct LlamaRun {
   }
 
   absl::StatusOr<double> Step(const Case& c, int64_t step, Outcome& outcome) {
-    const OptimizerStep hyper{.kind = c.optimizer,
-                              .learning_rate = 3e-3,
-                              .weight_decay = 0.1,
-                              .step = step,
-                              .max_gradient_norm = c.clip,
-                              .non_finite = c.non_finite};
+    const OptimizerStep hyper{
+        .kind = c.optimizer,
+        // Adafactor's is a share of the weights' size.
+        .learning_rate = c.optimizer == OptimizerKind::kAdafactor ? 0.05 : 3e-3,
+        .weight_decay = 0.1,
+        .step = step,
+        .max_gradient_norm = c.clip,
+        .non_finite = c.non_finite};
     GANTRY_RETURN_IF_ERROR(
         engine->BeginStep({.micro_batches = c.accumulation, .optimizer = hyper}));
     double loss = 0.0;

@@ -72,8 +72,8 @@ void DrawMachine(Dice& dice, Scenario& scenario) {
 
 void DrawOptimizer(Dice& dice, Scenario& scenario) {
   constexpr OptimizerKind kKinds[] = {OptimizerKind::kAdamW, OptimizerKind::kAdamW,
-                                      OptimizerKind::kAdam,  OptimizerKind::kSgd,
-                                      OptimizerKind::kLion,  OptimizerKind::kAdafactor};
+                                      OptimizerKind::kAdam, OptimizerKind::kSgd,
+                                      OptimizerKind::kLion};
   constexpr StateFormat kFormats[] = {StateFormat::kF32, StateFormat::kSplitMaster,
                                       StateFormat::kEightBit};
   scenario.hyper.kind = kKinds[dice.Below(std::size(kKinds))];
@@ -81,9 +81,9 @@ void DrawOptimizer(Dice& dice, Scenario& scenario) {
   if (!CheckSupported(scenario.hyper.kind, scenario.state_format).ok()) {
     scenario.state_format = StateFormat::kF32;
   }
-  if (scenario.hyper.kind != OptimizerKind::kAdafactor) return;
+  if (scenario.update_order == UpdateOrder::kSpeculative || !dice.OneIn(4)) return;
+  scenario.hyper.kind = OptimizerKind::kAdafactor;
   scenario.state_format = StateFormat::kF32;
-  scenario.update_order = UpdateOrder::kExact;
   scenario.model.rows = dice.OneIn(4) ? 0 : 1 + dice.Below(dice.OneIn(2) ? 3 : 300);
 }
 
