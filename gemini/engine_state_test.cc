@@ -210,6 +210,7 @@ TEST_P(EngineStateTest, AnotherEngineContinuesWithTheSameBits) {
   ASSERT_THAT(first.Initialize(), IsOk());
   for (int64_t step = 1; step <= 3; ++step) ASSERT_THAT(first.Train(step), IsOk());
   uint64_t seed = 1;
+  std::vector<std::vector<float>> continued;
   for (const Place& place :
        {Place{}, Place{.topology = DeviceTopology::kUnified, .chunk_elements = 3 * kChunk},
         Place{.device_slots = 24, .host_slots = 14}, Place{.policy = "device"}}) {
@@ -223,8 +224,11 @@ TEST_P(EngineStateTest, AnotherEngineContinuesWithTheSameBits) {
       ASSERT_THAT(second.Train(step), IsOk());
       ASSERT_THAT(third.Train(step), IsOk());
     }
-    EXPECT_EQ(third.Everything(), second.Everything());
+    continued = third.Everything();
+    EXPECT_EQ(continued, second.Everything());
   }
+  for (int64_t step = 4; step <= 5; ++step) ASSERT_THAT(first.Train(step), IsOk());
+  EXPECT_EQ(first.Everything(), continued);
 }
 
 TEST_P(EngineStateTest, AnotherKindOfStepIsAnError) {
