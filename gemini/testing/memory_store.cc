@@ -417,21 +417,16 @@ absl::StatusOr<MemoryStore::StateRange> MemoryStore::FindState(StateKind kind, T
   const TensorPlacement& place = layout().placement(tensor);
   GroupStorage& group = groups_[static_cast<size_t>(place.group)];
   const bool own_master = kind == StateKind::kMaster && it.spec.dtype == DType::kF32;
-  std::byte* base = nullptr;
-  int64_t offset = place.offset;
-  int64_t element_bytes = SizeOf(DType::kF32);
-  if (kind == StateKind::kVariance && !factors_.empty()) {
-    offset = 0;
-    const std::span<float> factors = factors_[static_cast<size_t>(tensor.value())]->state();
-    base = reinterpret_cast<std::byte*>(factors.data());
-  } else if (kind == StateKind::kParameter || own_master) {
-    base = group.parameter.data();
-    element_bytes = SizeOf(it.spec.dtype);
-  } else {
+  const bool factored = kind == StateKind::kVariance && !factors_.empty();
+  std::byte* base = group.parameter.data();
+  int64_t element_bytes = SizeOf(it.spec.dtype);
+  if (kind != StateKind::kParameter && !own_master) {
     float* const values = kind == StateKind::kMaster     ? group.master.data()
                           : kind == StateKind::kMomentum ? group.momentum.data()
-                                                         : group.variance.data();
+                          : factored ? factors_[static_cast<size_t>(tensor.value())]->state().data()
+                                     : group.variance.data();
     base = reinterpret_cast<std::byte*>(values);
+    element_bytes = SizeOf(DType::kF32);
   }
   if (bytes % element_bytes != 0) {
     return InvalidArgument(bytes, " bytes of ", Name(kind), " of '", it.spec.name,
@@ -443,8 +438,8 @@ absl::StatusOr<MemoryStore::StateRange> MemoryStore::FindState(StateKind kind, T
     return InvalidArgument("elements [", first, ", ", first, " + ", count, ") of ", Name(kind),
                            " of '", it.spec.name, "', which has ", elements);
   }
-  return StateRange{.begin = base + (offset + first) * element_bytes,
-                    .element_bytes = element_bytes};
+  const int64_t begin = (factored ? 0 : place.offset) + first;
+  return StateRange{.begin = base + begin * element_bytes, .element_bytes = element_bytes};
 }
 
 absl::Status MemoryStore::ReadState(StateKind kind, TensorId tensor, int64_t first,
@@ -465,14 +460,14 @@ absl::Status MemoryStore::WriteState(StateKind kind, TensorId tensor, int64_t fi
 }
 
 void MemoryStore::DeriveFromWrite(StateKind kind, TensorId tensor, int64_t first, int64_t count) {
+  if (kind == StateKind::kVariance && !factors_.empty()) return;  // factors are of no element
   const TensorState& it = state(tensor);
   const TensorPlacement& place = layout().placement(tensor);
   GroupStorage& group = groups_[static_cast<size_t>(place.group)];
   const int64_t begin = place.offset + first;
   if (kind == StateKind::kMomentum) group.momentum.OnWritten(begin, count);
-  if (kind == StateKind::kVariance && factors_.empty()) group.variance.OnWritten(begin, count);
+  if (kind == StateKind::kVariance) group.variance.OnWritten(begin, count);
   if (group.master.empty()) return;  // f32 or frozen
-  if (kind == StateKind::kMomentum || kind == StateKind::kVariance) return;
   const int64_t size = SizeOf(it.spec.dtype);
   for (int64_t i = begin; i < begin + count; ++i) {
     std::byte* parameter = group.parameter.data() + i * size;
