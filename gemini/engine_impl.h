@@ -165,9 +165,7 @@ class EngineImpl final : public Engine, private SlotSource {
                                 std::span<const std::byte> bytes) GANTRY_REQUIRES(mutex_);
   absl::Status WriteSplitVariance(ChunkId chunk, int64_t element, std::span<const std::byte> bytes)
       GANTRY_REQUIRES(mutex_);
-  // The values of a factored variance, when no update of the tensor is to come.
   absl::StatusOr<std::span<float>> Factors(TensorId tensor) GANTRY_REQUIRES(mutex_);
-  // Masters in a pinned chunk that no update has written.
   void NoteMasters(ChunkId chunk, int64_t element, int64_t count) GANTRY_REQUIRES(mutex_);
   absl::Status ReadEightBit(BlockId moment, int64_t element, std::span<std::byte> bytes)
       GANTRY_REQUIRES(mutex_);

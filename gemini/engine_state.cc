@@ -286,6 +286,7 @@ absl::Status EngineImpl::SettleWritten(ChunkId chunk, std::vector<Need> needs) {
   return absl::OkStatus();
 }
 
+// The values of a factored variance, when no update of the tensor is to come.
 absl::StatusOr<std::span<float>> EngineImpl::Factors(TensorId tensor) {
   const auto [first, last] = chunks_of_tensor_[static_cast<size_t>(tensor.value())];
   for (int64_t c = first.value(); c <= last.value(); ++c) {
@@ -296,6 +297,7 @@ absl::StatusOr<std::span<float>> EngineImpl::Factors(TensorId tensor) {
   return updates_->factors().of(tensor).state();
 }
 
+// Tells the factors of masters in a pinned chunk that no update has written.
 void EngineImpl::NoteMasters(ChunkId chunk, int64_t element, int64_t count) {
   if (!updates_->factors().active() || !layout_->HasBlock({StateKind::kGradient, chunk})) return;
   const bool own_master = !layout_->HasBlock({StateKind::kMaster, chunk});
