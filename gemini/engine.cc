@@ -10,6 +10,7 @@
 #include "chunk/chunk_size.h"
 #include "chunk/optimizer_states.h"
 #include "gemini/engine_impl.h"
+#include "gemini/optimizer_step.h"
 
 namespace gantry {
 namespace {
@@ -99,6 +100,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
                            ", it must be more than nothing on a device with memory of its own");
   }
   GANTRY_RETURN_IF_ERROR(CheckSupported(options.optimizer, options.state_format));
+  GANTRY_RETURN_IF_ERROR(CheckUpdateOrder(options.optimizer, options.update_order));
   GANTRY_RETURN_IF_ERROR(CreatePolicy(options.policy, options.static_fractions).status());
   auto engine = std::make_unique<EngineImpl>(options);
   GANTRY_RETURN_IF_ERROR(engine->Prepare());
@@ -432,7 +434,7 @@ EngineStatistics EngineImpl::statistics() const {
     result.stripes = store->Describe();
     result.store = store->counters();
   }
-  result.state_outside_slots = updates_->eight_bit().bytes();
+  result.state_outside_slots = updates_->eight_bit().bytes() + updates_->factors().bytes();
   return result;
 }
 

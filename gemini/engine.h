@@ -107,7 +107,7 @@ struct EngineStatistics {
   int64_t chunk_count = 0;
   double padding_fraction = 0.0;
   // Host memory beside the budgets: scales of eight-bit moments, and what was written to them and
-  // is not rounded yet.
+  // is not rounded yet; Adafactor's factors and their sums.
   Bytes state_outside_slots = Bytes(0);
   std::vector<StripeReport> stripes;  // of the file tier; empty without one
   StoreCounters store;                // since Seal

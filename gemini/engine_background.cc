@@ -16,6 +16,21 @@ namespace {
 // In a simulation an update begins and ends within this much virtual time of when it could run.
 constexpr Nanoseconds kSimulatedUpdateMax = 100'000;
 
+// In traces.
+std::string_view NameOf(UpdateQueue::Job::Kind kind) {
+  switch (kind) {
+    case UpdateQueue::Job::Kind::kNorm:
+      return "norm";
+    case UpdateQueue::Job::Kind::kObserve:
+    case UpdateQueue::Job::Kind::kMeasure:
+      return "factors";
+    case UpdateQueue::Job::Kind::kUpdate:
+    case UpdateQueue::Job::Kind::kRestore:
+      break;
+  }
+  return "update";
+}
+
 }  // namespace
 
 absl::Status EngineImpl::StartBackground() {
@@ -103,8 +118,7 @@ Nanoseconds EngineImpl::RunJob(const UpdateQueue::Job& job) {
   updates_->RunJob(job);
   const Nanoseconds end = options_.clock->Now();
   if (options_.trace_sink != nullptr) {
-    const bool norm = job.kind == UpdateQueue::Job::Kind::kNorm;
-    options_.trace_sink->Slice("update", norm ? "norm" : "update", begin, end);
+    options_.trace_sink->Slice("update", NameOf(job.kind), begin, end);
   }
   return end - begin;
 }

@@ -188,6 +188,8 @@ class EngineImpl final : public Engine, private SlotSource {
                                 std::span<const std::byte> bytes) GANTRY_REQUIRES(mutex_);
   absl::Status WriteSplitVariance(ChunkId chunk, int64_t element, std::span<const std::byte> bytes)
       GANTRY_REQUIRES(mutex_);
+  absl::StatusOr<std::span<float>> Factors(TensorId tensor) GANTRY_REQUIRES(mutex_);
+  void NoteMasters(ChunkId chunk, int64_t element, int64_t count) GANTRY_REQUIRES(mutex_);
   absl::Status ReadEightBit(BlockId moment, int64_t element, std::span<std::byte> bytes)
       GANTRY_REQUIRES(mutex_);
   absl::Status WriteEightBit(BlockId moment, int64_t element, std::span<const std::byte> bytes)

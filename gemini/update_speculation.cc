@@ -12,7 +12,7 @@ namespace gantry {
 // Whether the chunk's update may run by now: decided, or tentatively.
 bool UpdateQueue::MayUpdate(ChunkId chunk) const {
   const StepContext& step = *at(chunk).step;
-  if (step.decided) return !step.decision.skip;
+  if (step.decided) return !step.decision.skip && factors_.MayUpdate(chunk);
   if (update_order_ != UpdateOrder::kSpeculative || !FiniteNorm(chunk)) return false;
   if (eight_bit_.HasWritten(chunk)) return false;  // the file's version lacks it
   for (const BlockIndex block : WrittenBlocks(chunk)) {

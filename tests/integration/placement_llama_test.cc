@@ -49,6 +49,7 @@ struct Case {
   bool tied = false;
   OptimizerStep::NonFinite non_finite = OptimizerStep::NonFinite::kSkipStep;
   int threads = 2;
+  OptimizerKind optimizer = OptimizerKind::kAdamW;
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
@@ -89,7 +90,8 @@ struct LlamaRun {
                      .policy = c.policy,
                      .look_ahead = c.look_ahead,
                      .chunk_elements = c.chunk_elements,
-                     .gradient_dtype = c.accumulation > 1 ? DType::kF32 : DType::kBF16}));
+                     .gradient_dtype = c.accumulation > 1 ? DType::kF32 : DType::kBF16,
+                     .optimizer = c.optimizer}));
     const ExecutionContext context{.store = engine.get(),
                                    .kernels = {.team = team.get(), .matmul = matmul.get()},
                                    .compute_dtype = c.dtype};
@@ -110,11 +112,14 @@ struct LlamaRun {
   }
 
   absl::StatusOr<double> Step(const Case& c, int64_t step, Outcome& outcome) {
-    const OptimizerStep hyper{.learning_rate = 3e-3,
-                              .weight_decay = 0.1,
-                              .step = step,
-                              .max_gradient_norm = c.clip,
-                              .non_finite = c.non_finite};
+    const OptimizerStep hyper{
+        .kind = c.optimizer,
+        // Adafactor's is a share of the weights' size.
+        .learning_rate = c.optimizer == OptimizerKind::kAdafactor ? 0.05 : 3e-3,
+        .weight_decay = 0.1,
+        .step = step,
+        .max_gradient_norm = c.clip,
+        .non_finite = c.non_finite};
     GANTRY_RETURN_IF_ERROR(
         engine->BeginStep({.micro_batches = c.accumulation, .optimizer = hyper}));
     double loss = 0.0;
@@ -169,7 +174,8 @@ absl::StatusOr<Outcome> Reference(const Case& c) {
                        .accumulation = c.accumulation,
                        .dtype = c.dtype,
                        .tied = c.tied,
-                       .non_finite = c.non_finite};
+                       .non_finite = c.non_finite,
+                       .optimizer = c.optimizer};
   return LlamaRun().Train(reference);
 }
 
@@ -253,6 +259,19 @@ std::vector<Case> Cases() {
        .host_bytes = 1400 * k,
        .files = true,
        .accumulation = 3},
+      {.name = "adafactor",
+       .device_bytes = 2400 * k,
+       .host_bytes = 700 * k,
+       .files = true,
+       .optimizer = OptimizerKind::kAdafactor},
+      {.name = "adafactor_unified_large_chunks",
+       .topology = kUnified,
+       .device_bytes = 3800 * k,
+       .files = true,
+       .chunk_elements = 3 * kChunk,
+       .accumulation = 2,
+       .tied = true,
+       .optimizer = OptimizerKind::kAdafactor},
       {.name = "accumulation_recompute",
        .device_bytes = 1800 * k,
        .host_bytes = 1400 * k,

@@ -81,6 +81,10 @@ void DrawOptimizer(Dice& dice, Scenario& scenario) {
   if (!CheckSupported(scenario.hyper.kind, scenario.state_format).ok()) {
     scenario.state_format = StateFormat::kF32;
   }
+  if (scenario.update_order == UpdateOrder::kSpeculative || !dice.OneIn(4)) return;
+  scenario.hyper.kind = OptimizerKind::kAdafactor;
+  scenario.state_format = StateFormat::kF32;
+  scenario.model.rows = dice.OneIn(4) ? 0 : 1 + dice.Below(dice.OneIn(2) ? 3 : 300);
 }
 
 }  // namespace

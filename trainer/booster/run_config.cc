@@ -13,6 +13,7 @@
 #include "chunk/chunk_layout.h"
 #include "chunk/optimizer_states.h"
 #include "device/device.h"
+#include "gemini/optimizer_step.h"
 #include "trainer/booster/learning_rate.h"
 #include "trainer/booster/token_sampler.h"
 #include "trainer/data/byte_corpus.h"
@@ -90,6 +91,8 @@ absl::Status ValidateTraining(const RunConfig& config) {
   GANTRY_RETURN_IF_ERROR(ValidateModel(config));
   GANTRY_RETURN_IF_ERROR(
       Within(CheckSupported(config.optimizer.kind, config.optimizer.state_format), "optimizer"));
+  GANTRY_RETURN_IF_ERROR(Within(CheckUpdateOrder(config.optimizer.kind, config.memory.update_order),
+                                "memory.update_order"));
   GANTRY_RETURN_IF_ERROR(Within(ValidateSchedule(ScheduleOf(config)), "schedule"));
   return ValidateData(config);
 }

@@ -9,7 +9,9 @@
 #include "base/bytes.h"
 #include "base/dtype.h"
 #include "base/testing/status_matchers.h"
+#include "chunk/optimizer_states.h"
 #include "device/device.h"
+#include "gemini/parameter_store.h"
 #include "trainer/booster/learning_rate.h"
 
 namespace gantry {
@@ -41,6 +43,16 @@ TEST(RunConfig, ContradictionsNameTheKey) {
        [](RunConfig& c) {
          c.memory.device = DeviceTopology::kDiscrete;
          c.memory.host_memory = 0_B;
+       }},
+      {"optimizer: ",
+       [](RunConfig& c) {
+         c.optimizer.kind = OptimizerKind::kAdafactor;
+         c.optimizer.state_format = StateFormat::kEightBit;
+       }},
+      {"memory.update_order: ",
+       [](RunConfig& c) {
+         c.optimizer.kind = OptimizerKind::kAdafactor;
+         c.memory.update_order = UpdateOrder::kSpeculative;
        }},
       {"memory.chunk_elements: ", [](RunConfig& c) { c.memory.chunk_elements = 12345; }},
       {"generate: ", [](RunConfig& c) { c.generate.sampling.top_p = 0; }},

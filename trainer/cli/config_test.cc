@@ -324,8 +324,9 @@ TEST(Config, OptimizersHaveTheirOwnBetas) {
     const char* beta1;
     const char* beta2;
   };
-  for (const Case& c : {Case{"adamw", "0.9", "0.95"}, Case{"adam", "0.9", "0.95"},
-                        Case{"sgd", "0.9", "0"}, Case{"lion", "0.9", "0.99"}}) {
+  for (const Case& c :
+       {Case{"adamw", "0.9", "0.95"}, Case{"adam", "0.9", "0.95"}, Case{"sgd", "0.9", "0"},
+        Case{"lion", "0.9", "0.99"}, Case{"adafactor", "0.9", "0"}}) {
     RunConfig config;
     ASSERT_THAT(ApplyOverride("optimizer.kind", c.kind, config), IsOk());
     EXPECT_EQ(SettingsOf(config).at("optimizer.kind"), c.kind);
@@ -341,8 +342,8 @@ TEST(Config, OptimizersHaveTheirOwnBetas) {
   EXPECT_EQ(Beta2Of(config.optimizer), 0.5);
   EXPECT_THAT(YamlError("optimizer: {beta2: 1}"),
               HasSubstr("optimizer.beta2: expected a number of at least 0 and at most 0.999999"));
-  EXPECT_THAT(YamlError("optimizer: {kind: adafactor}"),
-              HasSubstr("expected one of adamw, adam, sgd, lion, not 'adafactor'"));
+  EXPECT_THAT(YamlError("optimizer: {kind: adagrad}"),
+              HasSubstr("expected one of adamw, adam, sgd, lion, adafactor, not 'adagrad'"));
 }
 
 TEST(Config, OfTheStateFormatOnlyWhatChangesNumbersIsASetting) {

@@ -100,14 +100,14 @@ TEST(Gantry, LitterInASpillFolderStopsNoRun) {
 
 TEST(Gantry, TrainsWithEveryOptimizerAndShowsIt) {
   const ProgramFolder folder("optimizers");
-  for (const std::string kind : {"adamw", "adam", "sgd", "lion"}) {
+  for (const std::string kind : {"adamw", "adam", "sgd", "lion", "adafactor"}) {
     SCOPED_TRACE(kind);
     const std::vector<std::string> more = {StrCat("--kind=", kind), "--steps=6", "--json",
                                            StrCat("--checkpoint_dir=", kind)};
     const ProgramResult train = RunProgram(folder.Train(more));
     ASSERT_EQ(train.exit_code, 0) << train.err;
     EXPECT_EQ(JsonValue(train.out, "steps"), "6");
-    EXPECT_EQ(JsonValue(train.out, "state_outside_slots_bytes"), "0");
+    EXPECT_EQ(JsonValue(train.out, "state_outside_slots_bytes") == "0", kind != "adafactor");
     const ProgramResult inspect = folder.Run({"inspect", kind, "--verify", "--json"});
     EXPECT_EQ(JsonValue(inspect.out, "optimizer"), StrCat("\"", kind, "\""));
     EXPECT_THAT(folder.Run({"inspect", kind}).out,
