@@ -170,7 +170,8 @@ void BlockStoreLoad::Start(size_t slot, Nanoseconds now) {
   const std::span<std::byte> buffer = memory_.bytes().subspan(slot * size, size);
   const ExtentId extent = extents_[static_cast<size_t>(block)];
   if (direction == Direction::kRead) {
-    store_->Read({.extent = extent, .buffer = buffer, .tag = slot});
+    store_->Read(
+        {.extent = extent, .buffer = buffer, .verification = run_.verification, .tag = slot});
   } else {
     store_->Write({.extent = extent, .buffer = buffer, .tag = slot});
   }

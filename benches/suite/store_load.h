@@ -41,6 +41,7 @@ struct LoadRun {
   LoadMix mix;
   Nanoseconds duration = 0;  // no block is started later; 0: no such end
   int64_t blocks = 0;        // at most so many; 0: no such end
+  Verification verification = Verification::kEveryRead;  // of its reads, as in StoreRead
 };
 
 struct LoadResult {
