@@ -67,6 +67,7 @@ absl::StatusOr<std::unique_ptr<GeminiPlugin>> GeminiPlugin::Create(const Options
                                           .device_memory = memory.device_memory,
                                           .host_memory = memory.host_memory,
                                           .spill_directories = memory.spill_dirs,
+                                          .spill_shares = memory.spill_shares,
                                           .verification = memory.verification,
                                           .io = memory.io,
                                           .policy = memory.policy,
