@@ -181,7 +181,7 @@ FioJob IoBenchmark::Job(const Point& point, LoadMix mix, Nanoseconds turn) const
 
 // Writes fio's file once, as Create does with ours.
 void IoBenchmark::PrepareFio() {
-  auto directory = RunDirectory::Create(options_.files, options_.directory);
+  auto directory = RunDirectory::Create(options_.files, *options_.clock, options_.directory);
   if (!directory.ok()) {
     return GiveUpFio(directory.status());
   }

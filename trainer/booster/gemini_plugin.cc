@@ -26,7 +26,7 @@ void TellOfDeadRuns(const GeminiPlugin::Options& options) {
   std::string folders;
   for (const std::string& folder : options.memory->spill_dirs) {
     const absl::StatusOr<std::vector<StaleRun>> runs =
-        RunDirectory::FindStale(*options.files, folder);
+        RunDirectory::FindStale(*options.files, *options.clock, folder);
     // A folder that cannot be used is an error when this run makes its own directory there.
     if (!runs.ok()) continue;
     const int64_t here = std::count_if(runs->begin(), runs->end(), [](const StaleRun& run) {
