@@ -225,7 +225,7 @@ bool UpdateQueue::HasRunnableJob() const {
     if (NormReady(ChunkId(c))) return true;
   }
   for (const auto& [order, c] : to_restore_) {
-    if (AllWritable(RestoredBlocks(ChunkId(c)), update_tier(ChunkId(c)))) return true;
+    if (RestoreReady(ChunkId(c))) return true;
   }
   for (const auto& [order, c] : to_update_) {
     if (UpdateReady(ChunkId(c))) return true;
@@ -239,15 +239,13 @@ absl::StatusOr<std::optional<UpdateQueue::Job>> UpdateQueue::TakeJob() {
     if (!NormReady(chunk)) continue;
     to_norm_.erase(it);
     at(chunk).phase = GradientPhase::kNorming;
-    const BlockIndex block = Index(StateKind::kGradient, chunk);
-    mover_.CancelEviction(block, update_tier(chunk));
-    ++manager_.copy(block, update_tier(chunk)).pins;
+    BeginRead(Index(StateKind::kGradient, chunk), update_tier(chunk));
     ++running_;
     return Job{.kind = Job::Kind::kNorm, .chunk = chunk, .step = at(chunk).step};
   }
   for (auto it = to_restore_.begin(); it != to_restore_.end(); ++it) {
     const ChunkId chunk(it->second);
-    if (!AllWritable(RestoredBlocks(chunk), update_tier(chunk))) continue;
+    if (!RestoreReady(chunk)) continue;
     to_restore_.erase(it);
     return BeginRestore(chunk);
   }
@@ -258,6 +256,11 @@ absl::StatusOr<std::optional<UpdateQueue::Job>> UpdateQueue::TakeJob() {
     return BeginUpdate(chunk);
   }
   return std::nullopt;
+}
+
+void UpdateQueue::BeginRead(BlockIndex block, Tier tier) {
+  mover_.CancelEviction(block, tier);
+  ++manager_.copy(block, tier).pins;
 }
 
 absl::StatusOr<UpdateQueue::Job> UpdateQueue::BeginUpdate(ChunkId chunk) {
@@ -421,7 +424,7 @@ absl::Status UpdateQueue::FinishJob(const Job& job) {
     return absl::OkStatus();
   }
   if (job.kind == Job::Kind::kRestore) {
-    for (const BlockIndex block : RestoredBlocks(job.chunk)) mover_.EndWrite(block, tier);
+    EndRestore(job.chunk);
     EndGradient(job.chunk);
     return on_updated_(job.chunk, job.step->start_clock);
   }
