@@ -234,7 +234,7 @@ bool UpdateQueue::HasRunnableJob() const {
     if (GradientArrived(ChunkId(c))) return true;
   }
   for (const auto& [order, c] : to_restore_) {
-    if (AllWritable(RestoredBlocks(ChunkId(c)), update_tier(ChunkId(c)))) return true;
+    if (RestoreReady(ChunkId(c))) return true;
   }
   for (const auto& [order, c] : to_update_) {
     if (UpdateReady(ChunkId(c))) return true;
@@ -251,7 +251,7 @@ absl::StatusOr<std::optional<UpdateQueue::Job>> UpdateQueue::TakeJob() {
   }
   for (auto it = to_restore_.begin(); it != to_restore_.end(); ++it) {
     const ChunkId chunk(it->second);
-    if (!AllWritable(RestoredBlocks(chunk), update_tier(chunk))) continue;
+    if (!RestoreReady(chunk)) continue;
     to_restore_.erase(it);
     return BeginRestore(chunk);
   }
@@ -272,9 +272,7 @@ absl::StatusOr<std::optional<UpdateQueue::Job>> UpdateQueue::TakeJob() {
 UpdateQueue::Job UpdateQueue::BeginPass(Job::Kind kind, ChunkId chunk) {
   ChunkGradient& gradient = at(chunk);
   gradient.phase = kind == Job::Kind::kNorm ? GradientPhase::kNorming : GradientPhase::kFactoring;
-  const BlockIndex block = Index(StateKind::kGradient, chunk);
-  mover_.CancelEviction(block, update_tier(chunk));
-  ++manager_.copy(block, update_tier(chunk)).pins;
+  BeginRead(Index(StateKind::kGradient, chunk), update_tier(chunk));
   ++running_;
   Job job{.kind = kind, .chunk = chunk, .step = gradient.step};
   if (kind == Job::Kind::kMeasure) job.gradient_factor = gradient.step->decision.gradient_factor;
@@ -288,6 +286,11 @@ void UpdateQueue::EndPass(const Job& job) {
   if (job.kind == Job::Kind::kMeasure) factors_.OnMeasured(job.chunk);
   at(job.chunk).phase = GradientPhase::kNormed;
   to_update_.emplace(at(job.chunk).order, job.chunk.value());
+}
+
+void UpdateQueue::BeginRead(BlockIndex block, Tier tier) {
+  mover_.CancelEviction(block, tier);
+  ++manager_.copy(block, tier).pins;
 }
 
 absl::StatusOr<UpdateQueue::Job> UpdateQueue::BeginUpdate(ChunkId chunk) {
@@ -449,7 +452,7 @@ absl::Status UpdateQueue::FinishJob(const Job& job) {
     return absl::OkStatus();
   }
   if (!updates) {
-    for (const BlockIndex block : RestoredBlocks(job.chunk)) mover_.EndWrite(block, tier);
+    EndRestore(job.chunk);
     EndGradient(job.chunk);
     return on_updated_(job.chunk, job.step->start_clock);
   }

@@ -170,7 +170,10 @@ class UpdateQueue {
   absl::Status SettleChunk(ChunkId chunk);
   void EndGradient(ChunkId chunk);
   absl::StatusOr<Job> BeginUpdate(ChunkId chunk);
+  bool RestoreReady(ChunkId chunk) const;
   absl::StatusOr<Job> BeginRestore(ChunkId chunk);
+  void EndRestore(ChunkId chunk);
+  void BeginRead(BlockIndex block, Tier tier);
   bool AllWritable(std::span<const BlockIndex> blocks, Tier tier) const;
   std::vector<BlockIndex> RestoredBlocks(ChunkId chunk) const;
   void RunRestore(ChunkId chunk);

@@ -83,13 +83,25 @@ std::vector<BlockIndex> UpdateQueue::RestoredBlocks(ChunkId chunk) const {
   return {Index(StateKind::kMaster, chunk), Index(StateKind::kParameter, chunk)};
 }
 
+bool UpdateQueue::RestoreReady(ChunkId chunk) const {
+  const Tier tier = update_tier(chunk);
+  return manager_.copy(Index(StateKind::kMaster, chunk), tier).phase == CopyPhase::kValid &&
+         mover_.Writable(Index(StateKind::kParameter, chunk), tier);
+}
+
+// The master is only read: what the files hold of it stays good.
 absl::StatusOr<UpdateQueue::Job> UpdateQueue::BeginRestore(ChunkId chunk) {
   const Tier tier = update_tier(chunk);
-  for (const BlockIndex block : RestoredBlocks(chunk)) {
-    GANTRY_RETURN_IF_ERROR(mover_.BeginWrite(block, tier));
-  }
+  GANTRY_RETURN_IF_ERROR(mover_.BeginWrite(Index(StateKind::kParameter, chunk), tier));
+  BeginRead(Index(StateKind::kMaster, chunk), tier);
   ++running_;
   return Job{.kind = Job::Kind::kRestore, .chunk = chunk, .step = at(chunk).step};
+}
+
+void UpdateQueue::EndRestore(ChunkId chunk) {
+  const Tier tier = update_tier(chunk);
+  --manager_.copy(Index(StateKind::kMaster, chunk), tier).pins;
+  mover_.EndWrite(Index(StateKind::kParameter, chunk), tier);
 }
 
 void UpdateQueue::RunRestore(ChunkId chunk) {

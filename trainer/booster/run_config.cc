@@ -41,6 +41,10 @@ absl::Status ValidateMemory(const MemoryConfig& memory) {
         "memory.host_memory: an emulated device needs host memory beside it; "
         "give at least a few MiB, like 512MiB, or set memory.device=unified");
   }
+  if (!memory.spill_shares.empty() && memory.spill_shares.size() != memory.spill_dirs.size()) {
+    return InvalidArgument("memory.spill_shares: there must be as many as memory.spill_dirs, ",
+                           memory.spill_dirs.size(), ", not ", memory.spill_shares.size());
+  }
   if (memory.chunk_elements % kChunkGranularityElements != 0) {
     return InvalidArgument("memory.chunk_elements: must be 0 or a multiple of ",
                            kChunkGranularityElements, ", not ", memory.chunk_elements);

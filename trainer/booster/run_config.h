@@ -50,6 +50,7 @@ struct MemoryConfig {
   Bytes device_memory = 1_GiB;
   Bytes host_memory = 1_GiB;                 // not used by a unified device
   std::vector<std::string> spill_dirs = {};  // folders; none: no file tier
+  std::vector<double> spill_shares = {};     // relative speed of each of them; none: measured
   IoPreference io = IoPreference::kAuto;
   Verification verification = Verification::kEveryRead;
   UpdateOrder update_order = UpdateOrder::kExact;

@@ -135,6 +135,8 @@ void AddMemory(MemoryConfig& c, Fields& fields) {
        "budget on the host; not used when unified"},
       {"memory.spill_dirs", kMachine, ListField{&c.spill_dirs},
        "folders on fast disks for what fits neither; none: no files"},
+      {"memory.spill_shares", kMachine, RealListField{&c.spill_shares, kTiny, 1e9},
+       "relative speed of each of spill_dirs, which gets as much of every block; none: measured"},
       {"memory.io", kMachine, Choice(c.io, {"auto", "io_uring", "threads"}),
        "how files are read and written"},
       {"memory.verify", kMachine, Choice(c.verification, {"every_read", "off"}),

@@ -52,6 +52,7 @@ MemoryConfig ResidentMemory(const MemoryConfig& budgeted, Bytes model_state, Byt
   memory.device_memory = model_state + activations * 2 + 128_MiB;
   memory.host_memory = 64_MiB;
   memory.spill_dirs.clear();
+  memory.spill_shares.clear();
   memory.policy = "device";
   memory.chunk_elements = 0;
   return memory;

@@ -241,6 +241,8 @@ TEST(Gantry, UsageErrorsAreOneLineAndTwo) {
       {{"train", "tiny.yaml", "--device=emulated", "--host_memory=0"},
        "memory.host_memory: an emulated device needs host memory beside it; give at least a few "
        "MiB, like 512MiB, or set memory.device=unified"},
+      {{"train", "tiny.yaml", "--spill_dirs=.", "--spill_shares=1,2"},
+       "memory.spill_shares: there must be as many as memory.spill_dirs, 1, not 2"},
       {{"train", "tiny.yaml", "--heads=3", "--kv_heads=2"}, "model: "},
       {{"train", "tiny.yaml", "--kind=lion", "--state_format=split_master"},
        "optimizer: states in the format split_master need a variance, which the optimizer lion "
