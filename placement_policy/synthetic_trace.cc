@@ -24,7 +24,7 @@ constexpr int64_t kSequencesMax = kMicroBatchTokensMax;
 constexpr int64_t kMicroBatchesMax = 65536;
 constexpr int64_t kSyntheticMomentsMax = int64_t{1} << 22;
 constexpr double kActivationBytesMax = 0x1p56;  // few enough slots for Trace::Validate
-constexpr double kStepSecondsMax = 1e9;         // 31 years: far from overflow in nanoseconds
+constexpr double kStepSecondsMax = 1e6;         // 11 days: far from overflow in nanoseconds
 constexpr double kFlopsPerSecondMax = 1e21;
 constexpr double kNanosecondsPerSecond = 1e9;
 
@@ -462,7 +462,7 @@ absl::StatusOr<Trace> SyntheticTrace(const ModelShape& shape, const SyntheticOpt
           structure, {.chunk_elements = options.chunk_elements, .lora_rank = options.lora_rank}));
   StepWriter writer(shape, options, structure, layout);
   GANTRY_RETURN_IF_ERROR(writer.CheckSize());
-  return writer.Run();
+  return ShardTrace(writer.Run(), options.shard);
 }
 
 void ScaleCompute(double factor, Trace& trace) {

@@ -7,7 +7,7 @@
 // forward pass needs them, as gemini compiles a step. Attention has a moment of its own without
 // blocks; a tracer would not see it. A moment's name is its operator's in both passes; moments that
 // compute a layer again carry Phase::kBackward, as in trainer/autograd.
-// Blocks. Numbered as in chunks/ChunkManager: kind x chunks + chunk, of parameter, gradient and
+// Blocks. Numbered as in chunk/ChunkManager: kind x chunks + chunk, of parameter, gradient and
 // three states.
 // Times. Operations (operator_cost.h) over one rate; updates take 0, because the machine decides
 // where and how fast they run. One rate for all operators is a simplification: small matrices and
@@ -27,6 +27,7 @@
 #include "absl/status/statusor.h"
 #include "base/dtype.h"
 #include "placement_policy/model_shape.h"
+#include "placement_policy/sharded_trace.h"
 #include "placement_policy/trace.h"
 
 namespace gantry {
@@ -58,6 +59,7 @@ struct SyntheticOptions {
   // matrices of its layers are trained; there is nothing to go back to before the first layer.
   int64_t lora_rank = 0;
   double flops_per_second = 1e14;  // that operators reach
+  ShardOptions shard = {};         // the trace is one rank's, and so are its tokens
 };
 
 // Errors: kInvalidArgument naming the option, its value and what is allowed; or the field of the
