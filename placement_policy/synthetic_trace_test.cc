@@ -118,6 +118,7 @@ TEST_P(EveryModelAndMode, BlocksAreUsedInAnOrderThatMakesSense) {
       EXPECT_FALSE(phase == Phase::kOptimizer && moment.phase != Phase::kOptimizer);
       phase = moment.phase;
       EXPECT_LE(moment.use_count, options.lora_rank > 0 ? 3 + 2 * 3 : 6);
+      const bool is_lookup = trace.names[static_cast<size_t>(moment.name)] == "embedding";
       std::vector<int32_t> blocks;
       for (const BlockUse& use : trace.uses_of(moment)) {
         const auto block = static_cast<size_t>(use.block);
@@ -128,6 +129,7 @@ TEST_P(EveryModelAndMode, BlocksAreUsedInAnOrderThatMakesSense) {
             EXPECT_EQ(use.access, BlockAccess::kCreate);
           } else {
             EXPECT_EQ(use.access, BlockAccess::kRead);
+            EXPECT_TRUE(!is_lookup || phase == Phase::kForward);
             ++reads[block];
           }
         } else if (use.block < 2 * chunks) {
@@ -393,6 +395,45 @@ TEST(SyntheticTraceTest, RecomputingKeepsTheInputsOfTheLayers) {
   EXPECT_GT(need.activation_slots, 32 * stream / trace.slot_bytes.count());
   EXPECT_LT(need.activation_slots * 8, LargestNeed(kept, phases).activation_slots);
   EXPECT_LE(need.block_slots, 6);
+}
+
+// Slots of each moment of two small layers, added up by hand: 2048 tokens of width 256 are a slot
+// (1 MiB), queries another, keys and values half a slot each, the feed-forward width two. Each norm
+// keeps 1/128 of a slot, attention 1/64; the head's logits take 7.8 slots and their gradient 3.9.
+TEST(SyntheticTraceTest, ActivationsMomentByMoment) {
+  const ModelShape shape = {.layers = 2,
+                            .width = 256,
+                            .heads = 2,
+                            .kv_heads = 1,
+                            .head_dim = 128,
+                            .ffn_width = 512,
+                            .vocabulary = 1000};
+  const auto slots = [&](Recomputation recomputation) {
+    const Trace trace = Make(shape, {.chunk_elements = int64_t{1} << 19,
+                                     .sequence_length = 2048,
+                                     .recomputation = recomputation});
+    std::vector<int64_t> result;
+    for (const Moment& moment : trace.moments) {
+      if (moment.phase != Phase::kOptimizer) result.push_back(moment.activation_slots);
+    }
+    return result;
+  };
+  EXPECT_EQ(slots(Recomputation::kNone),
+            (std::vector<int64_t>{1,                   // embedding
+                                  5,  6,  8,  12, 16,  // qkv, attention, o, gate and up, down
+                                  18, 19, 21, 25, 29,  //
+                                  29, 36, 43, 31,      // norm and head, there and back
+                                  34, 31, 23, 23, 22,  //
+                                  21, 18, 10, 10, 9,  1}));
+  EXPECT_EQ(slots(Recomputation::kFull),
+            (std::vector<int64_t>{1,                   //
+                                  6,  7,  6,  9,  12,  //
+                                  7,  8,  7,  10, 13,  //
+                                  5,  12, 19, 7,       //
+                                  7,  8,  10, 14, 18,  // again
+                                  22, 19, 11, 11, 10,  //
+                                  6,  7,  9,  13, 17,  // again
+                                  21, 18, 10, 10, 9,  1}));
 }
 
 TEST(SyntheticTraceTest, LayerMajorHoldsAllMicroBatches) {
