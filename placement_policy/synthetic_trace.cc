@@ -93,9 +93,9 @@ std::vector<Segment> SegmentsOf(const ModelStructure& structure) {
   return segments;
 }
 
-// What is saved between the passes, as whole slots. Each saved activation gets what it adds to the
-// running sum rounded down, so that many small ones do not vanish; a moment that would hold less
-// than the sum of those alive is raised to it.
+// What is saved between the passes, as whole slots. A micro-batch needs what it saved last first,
+// so its saved activations alive are always the first so many. Each gets what it adds to their sum
+// rounded down: many small ones do not vanish, and no sum exceeds what the moments hold.
 class SavedActivations {
  public:
   SavedActivations(int64_t slot_bytes, int64_t micro_batches, Trace& trace)
@@ -108,44 +108,34 @@ class SavedActivations {
   };
   // Saved by the moment added last.
   void Push(const Entry& entry) {
-    const int64_t before = bytes_ / slot_bytes_;
-    bytes_ += entry.bytes;
-    const int64_t slots = bytes_ / slot_bytes_ - before;
-    alive_slots_ += slots;
-    open_[static_cast<size_t>(entry.micro_batch)].push_back(trace_.activations.size());
-    trace_.activations.push_back(
-        {.created = LastMoment(), .used = -1, .slots = slots, .recompute = entry.recompute});
-    RaiseLastMoment();
+    std::vector<Open>& open = open_[static_cast<size_t>(entry.micro_batch)];
+    const int64_t before = open.empty() ? 0 : open.back().bytes_to_here;
+    const int64_t after = before + entry.bytes;
+    open.push_back({trace_.activations.size(), after});
+    trace_.activations.push_back({.created = LastMoment(),
+                                  .used = -1,
+                                  .slots = after / slot_bytes_ - before / slot_bytes_,
+                                  .recompute = entry.recompute});
   }
   // What the micro-batch saved last is needed by the moment added next.
   void Pop(int64_t micro_batch) {
-    std::vector<size_t>& open = open_[static_cast<size_t>(micro_batch)];
+    std::vector<Open>& open = open_[static_cast<size_t>(micro_batch)];
     GANTRY_CHECK(!open.empty());
-    SavedActivation& saved = trace_.activations[open.back()];
+    trace_.activations[open.back().index].used = LastMoment() + 1;
     open.pop_back();
-    saved.used = LastMoment() + 1;
-    leaving_slots_ += saved.slots;
   }
-  // To be called after each moment.
-  void OnMoment() {
-    RaiseLastMoment();
-    alive_slots_ -= std::exchange(leaving_slots_, 0);
-  }
-  bool empty() const { return std::ranges::all_of(open_, &std::vector<size_t>::empty); }
+  bool empty() const { return std::ranges::all_of(open_, &std::vector<Open>::empty); }
 
  private:
+  struct Open {
+    size_t index;           // into trace_.activations
+    int64_t bytes_to_here;  // of the micro-batch, with this one
+  };
   int32_t LastMoment() const { return static_cast<int32_t>(trace_.moments.size()) - 1; }
-  void RaiseLastMoment() {
-    int64_t& slots = trace_.moments.back().activation_slots;
-    slots = std::max(slots, alive_slots_);
-  }
 
   int64_t slot_bytes_;
   Trace& trace_;
-  int64_t bytes_ = 0;                      // of all saved so far
-  int64_t alive_slots_ = 0;                // of those that the last moment holds
-  int64_t leaving_slots_ = 0;              // of those that the next moment is the last to hold
-  std::vector<std::vector<size_t>> open_;  // per micro-batch, indices into trace_.activations
+  std::vector<std::vector<Open>> open_;  // per micro-batch
 };
 
 class StepWriter {
@@ -383,7 +373,6 @@ class StepWriter {
       moment.use_count = static_cast<int64_t>(trace_.uses.size()) - moment.first_use;
       elapsed += moment.compute;
       trace_.moments.push_back(moment);
-      saved_.OnMoment();
     }
     return elapsed;
   }
