@@ -215,7 +215,7 @@ class StepWriter {
  private:
   bool is_frozen() const { return options_.lora_rank > 0; }
   bool recomputes(const Segment& segment) const {
-    return segment.layer >= 0 && options_.recomputation == Recomputation::kFull;
+    return segment.layer >= 0 && options_.recomputation != Recomputation::kNone;
   }
   // Adapters are two products more, with fewer rows where the matrix has.
   double AdapterFlops(size_t op) const {
@@ -282,21 +282,19 @@ class StepWriter {
     Nanoseconds& elapsed = forward_elapsed_[static_cast<size_t>(micro_batch_)];
     const Nanoseconds begin = elapsed;
     int64_t inside = 0;
-    int64_t previous_saved = 0;
+    int64_t passing = 0;  // of what is not kept: what lives on from the operators before
     for (int64_t i = 0; i < segment.operator_count; ++i) {
       const auto op = static_cast<size_t>(segment.first_operator + i);
       const OperatorCost& cost = costs_[op];
       live_bytes_ += cost.stream_bytes + (keeps ? cost.saved_bytes : 0);
       inside += cost.saved_bytes;
-      // What is not kept lives until the next operator has read it. The residual stream in the
-      // middle of a layer lives longer; it is counted throughout.
-      const int64_t passing = keeps ? 0 : previous_saved + cost.saved_bytes + stream_bytes_;
-      elapsed += Add({.op = op,
-                      .phase = Phase::kForward,
-                      .flops = ForwardFlops(op),
-                      .bytes = live_bytes_ + cost.forward_bytes + passing,
-                      .writes_gradients = false});
-      previous_saved = cost.saved_bytes;
+      elapsed +=
+          Add({.op = op,
+               .phase = Phase::kForward,
+               .flops = ForwardFlops(op),
+               .bytes = live_bytes_ + cost.forward_bytes + (keeps ? 0 : passing + cost.saved_bytes),
+               .writes_gradients = false});
+      passing = cost.read_next_bytes + (IsAfterMiddle(segment, i) ? stream_bytes_ : 0);
     }
     if (segment.layer >= 0 && keeps) {
       saved_.Push({.micro_batch = micro_batch_, .bytes = inside, .recompute = elapsed - begin});
@@ -335,11 +333,23 @@ class StepWriter {
     }
   }
 
+  // Whether the residual stream in the middle of a layer waits for its end.
+  bool IsAfterMiddle(const Segment& segment, int64_t index) const {
+    const auto first = structure_.operators.begin() + segment.first_operator;
+    return std::any_of(first, first + index + 1, [](const ModelOperator& op) {
+      return op.kind == OperatorKind::kAttentionOutput;
+    });
+  }
+
   // A layer's forward pass for the backward pass, with the gradient of its output waiting.
   void RunAgain(const Segment& segment) {
     for (int64_t i = 0; i < segment.operator_count; ++i) {
       const auto op = static_cast<size_t>(segment.first_operator + i);
       live_bytes_ += costs_[op].saved_bytes;
+      if (options_.recomputation == Recomputation::kNeeded &&
+          structure_.operators[op].kind == OperatorKind::kMlpDown) {
+        continue;
+      }
       Add({.op = op,
            .phase = Phase::kBackward,
            .flops = ForwardFlops(op),

@@ -1,6 +1,7 @@
 // The trace of a training step that nobody has run: from a model's shape and the step's settings,
-// the moments, blocks, times and activations that gemini/MemoryTracer would record. So a model of
-// any size can be planned without weights and without hardware.
+// the moments, blocks, times and activations that gemini/MemoryTracer would record (for a model of
+// ours tests/integration compares the two). So a model of any size can be planned without weights
+// and without hardware.
 //
 // Moments. Each operator of the forward pass, cut into tiles (synthetic_layout.h), then each of the
 // backward pass in reverse, then one update per trainable chunk in the order in which the next
@@ -14,8 +15,8 @@
 // attention run below the rate of large ones.
 // Activations. What operator_cost.h lists, rounded up to slots once per moment. Without recomputing
 // each layer and micro-batch has two saved activations: its inside, which can be computed again
-// from its input, and its input, which can be computed again from the tokens only. Recomputing in
-// full leaves the inputs.
+// from its input, and its input, which can be computed again from the tokens only. Recomputing
+// leaves the inputs.
 //
 // Pure functions: equal arguments give equal traces.
 #ifndef GANTRY_PLACEMENT_POLICY_SYNTHETIC_TRACE_H_
@@ -40,6 +41,9 @@ enum class MicroBatchOrder : uint8_t {
 enum class Recomputation : uint8_t {
   kNone,  // all that operators save is kept
   kFull,  // each layer's input is kept; the layer runs again in the backward pass
+  // As kFull, but a plain feed-forward network's last product, which no gradient needs, is not made
+  // again. This is what trainer/autograd does.
+  kNeeded,
 };
 
 struct SyntheticOptions {

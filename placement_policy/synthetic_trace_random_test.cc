@@ -72,7 +72,7 @@ SyntheticOptions RandomOptions(Dice& dice) {
       .sequence_length = dice.Power(12),
       .micro_batches = dice.Power(4),
       .order = dice.Coin() ? MicroBatchOrder::kLayerMajor : MicroBatchOrder::kMicroBatchMajor,
-      .recomputation = dice.Coin() ? Recomputation::kFull : Recomputation::kNone,
+      .recomputation = static_cast<Recomputation>(dice.In(0, 2)),
       .lora_rank = dice.Coin() ? dice.Power(6) : 0,
       .flops_per_second = 1e6 * static_cast<double>(dice.Power(40))};
   options.shard.ranks = dice.Coin() ? dice.Power(5) : 1;
