@@ -10,13 +10,16 @@
 #include <string_view>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/strings.h"
 #include "base/testing/status_matchers.h"
 #include "placement_policy/built_in_models.h"
+#include "placement_policy/machine.h"
 #include "placement_policy/model_shape.h"
 #include "placement_policy/model_structure.h"
 #include "placement_policy/synthetic_trace.h"
 #include "placement_policy/trace.h"
+#include "placement_policy/training_problem.h"
 
 namespace gantry {
 namespace {
@@ -323,6 +326,27 @@ TEST(ShardedTraceTest, RefusesStepsThatAreNotOfOneDevice) {
   invalid.moments[0].name = 9;
   EXPECT_THAT(ShardTrace(invalid, {.ranks = 2}), StatusIs(kInvalid, "moments[0].name"));
   EXPECT_THAT(ShardTrace(Trace{}, {.ranks = 2}), IsOk());
+}
+
+// Planners must take gradients that leave for what they are, not for updates of this rank.
+TEST(ShardedTraceTest, MovementProblemsUpdateOwnChunksOnly) {
+  TwoChunkStep step;
+  step.Pass(0);
+  step.Pass(1);
+  step.Update();
+  Machine machine = {.slot_bytes = Bytes(1), .device_slots = 10, .host_slots = 10};
+  machine.rates.host_to_device = {.bytes_per_second = 1};
+  machine.rates.device_to_host = {.bytes_per_second = 1};
+  for (const Sharding sharding : {Sharding::kStates, Sharding::kGradients, Sharding::kParameters}) {
+    const auto trace = ShardTrace(step.trace(), {.sharding = sharding, .ranks = 2, .rank = 1});
+    ASSERT_THAT(trace, IsOk());
+    const auto built = BuildProblem(*trace, machine, {.chunks = std::vector<ChunkChoice>(2)});
+    ASSERT_THAT(built, IsOk());
+    ASSERT_EQ(built->problem.updates.size(), 1);
+    EXPECT_EQ(built->problem.updates[0].parameter, built->parameter[1]);
+    EXPECT_EQ(built->problem.updates[0].gradient, built->gradient[1]);
+    EXPECT_GE(built->gradient[0], 0);  // it is there for a while
+  }
 }
 
 TEST(ShardedTraceTest, MoreRanksThanChunks) {
