@@ -75,7 +75,10 @@ class Planner {
         const int32_t c = chunk_of[static_cast<size_t>(use.block)];
         if (c < 0) continue;
         const auto index = static_cast<size_t>(c);
-        if (use.block == trace_.chunks[index].gradient) updated[index] = true;
+        // A gradient that leaves before the updates is another rank's.
+        if (use.block == trace_.chunks[index].gradient) {
+          updated[index] = use.access != BlockAccess::kConsume;
+        }
         first[index] = std::min(first[index], static_cast<int64_t>(m));
       }
     }
