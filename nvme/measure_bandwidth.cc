@@ -12,10 +12,14 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "nvme/block_file.h"
+#include "nvme/extent_id.h"
 #include "nvme/io_backend.h"
 
 namespace gantry {
@@ -52,18 +56,20 @@ class LoadSink final : public IoSink {
   std::deque<Done> done_ GANTRY_GUARDED_BY(mutex_);
 };
 
-// What one of the requests under way does in turn: it fills its own extents, and then alternates
-// between reading one and writing the next.
+// What one of the requests under way does in turn: it fills its own extents, and then does what the
+// mix says, extent by extent.
 class Lane {
  public:
-  Lane(std::vector<ExtentId> extents, std::span<std::byte> buffer)
-      : extents_(std::move(extents)), buffer_(buffer) {}
+  Lane(std::vector<ExtentId> extents, std::span<std::byte> buffer, IoMix mix)
+      : extents_(std::move(extents)), buffer_(buffer), mix_(mix) {}
+
+  bool filled() const { return turn_ >= static_cast<int64_t>(extents_.size()); }
 
   IoRequest Next(const BlockFile& file, uint64_t tag) {
     const auto count = static_cast<int64_t>(extents_.size());
-    const int64_t turn = turn_++;
-    const bool write = turn < count || turn % 2 == 0;
-    const BlockFile::Part part = {.extent = extents_[static_cast<size_t>(turn % count)],
+    const bool write =
+        !filled() || mix_ == IoMix::kWrites || (mix_ == IoMix::kReadsAndWrites && turn_ % 2 == 0);
+    const BlockFile::Part part = {.extent = extents_[static_cast<size_t>(turn_++ % count)],
                                   .offset = 0,
                                   .buffer = buffer_,
                                   .tag = tag};
@@ -73,6 +79,7 @@ class Lane {
  private:
   std::vector<ExtentId> extents_;
   std::span<std::byte> buffer_;
+  IoMix mix_;
   int64_t turn_ = 0;
 };
 
@@ -83,6 +90,48 @@ void FillIncompressible(std::span<std::byte> memory) {
     state = state * 6364136223846793005U + 1442695040888963407U;  // Knuth's MMIX
     std::memcpy(&memory[i], &state, sizeof(state));
   }
+}
+
+// What the load is made of while it runs.
+struct Running {
+  const BlockFile& file;
+  IoBackend& backend;
+  LoadSink& sink;
+  std::vector<Lane>& lanes;
+};
+
+// Starts a request of each lane, and the next one of a lane whenever one ends and `again` says so;
+// waits for all. `again` gets the lane and how many are under way beside it.
+template <typename Again>
+absl::Status Run(const Running& running, const Again& again) {
+  for (size_t i = 0; i < running.lanes.size(); ++i) {
+    running.backend.Submit(running.lanes[i].Next(running.file, i));
+  }
+  auto under_way = static_cast<int64_t>(running.lanes.size());
+  while (under_way > 0) {
+    const LoadSink::Done done = running.sink.Take();
+    GANTRY_RETURN_IF_ERROR(done.status);
+    Lane& lane = running.lanes[done.tag];
+    if (again(lane, under_way)) {
+      running.backend.Submit(lane.Next(running.file, done.tag));
+    } else {
+      --under_way;
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Bytes per second.
+absl::StatusOr<double> RunMeasured(const Running& running, const BandwidthLoad& load) {
+  const Nanoseconds begin = load.clock->Now();
+  Nanoseconds end = begin;
+  int64_t bytes = 0;
+  GANTRY_RETURN_IF_ERROR(Run(running, [&](const Lane&, int64_t under_way) {
+    bytes += kPieceBytes;
+    end = load.clock->Now();
+    return end - begin < load.duration && bytes + under_way * kPieceBytes <= load.bytes_max.count();
+  }));
+  return end <= begin ? 1.0 : static_cast<double>(bytes) * 1e9 / static_cast<double>(end - begin);
 }
 
 }  // namespace
@@ -113,31 +162,20 @@ absl::StatusOr<double> MeasureBandwidth(const BandwidthLoad& load) {
                                                       .logger = load.logger,
                                                       .files = load.files}));
   std::vector<Lane> lanes;
-  const Nanoseconds begin = load.clock->Now();
   for (int64_t i = 0; i < lane_count; ++i) {
     std::vector<ExtentId> extents;
     for (int64_t e = 0; e < kExtentsPerLane; ++e) {
       GANTRY_ASSIGN_OR_RETURN(const ExtentId extent, file->AllocateExtent());
       extents.push_back(extent);
     }
-    lanes.emplace_back(std::move(extents), std::span(memory.get() + i * kPieceBytes, kPieceBytes));
-    backend->Submit(lanes.back().Next(*file, static_cast<uint64_t>(i)));
+    lanes.emplace_back(std::move(extents), std::span(memory.get() + i * kPieceBytes, kPieceBytes),
+                       load.mix);
   }
-  int64_t under_way = lane_count;
-  int64_t bytes = 0;
-  Nanoseconds end = begin;
-  while (under_way > 0) {
-    const LoadSink::Done done = sink.Take();
-    GANTRY_RETURN_IF_ERROR(done.status);
-    bytes += kPieceBytes;
-    end = load.clock->Now();
-    if (end - begin < load.duration && bytes + under_way * kPieceBytes <= load.bytes_max.count()) {
-      backend->Submit(lanes[done.tag].Next(*file, done.tag));
-    } else {
-      --under_way;
-    }
+  const Running running = {.file = *file, .backend = *backend, .sink = sink, .lanes = lanes};
+  if (load.mix == IoMix::kReads) {
+    GANTRY_RETURN_IF_ERROR(Run(running, [](const Lane& lane, int64_t) { return !lane.filled(); }));
   }
-  return end <= begin ? 1.0 : static_cast<double>(bytes) * 1e9 / static_cast<double>(end - begin);
+  return RunMeasured(running, load);
 }
 
 }  // namespace gantry

@@ -1,5 +1,5 @@
-// How fast a directory's drive is for what the file tier does: a short, real load of reads and
-// writes, half and half, of 1 MiB each.
+// How fast a directory's drive is for what the file tier does: a short, real load of reads, of
+// writes, or of both half and half, of 1 MiB each.
 #ifndef GANTRY_NVME_MEASURE_BANDWIDTH_H_
 #define GANTRY_NVME_MEASURE_BANDWIDTH_H_
 
@@ -14,10 +14,14 @@
 
 namespace gantry {
 
+// What is read was written before, outside the measured time.
+enum class IoMix { kReadsAndWrites, kReads, kWrites };
+
 struct BandwidthLoad {
   const RunDirectory* directory;
   IoBackendFactory make_io;  // not empty; its completions must not need the calling thread
   IoPreference io = IoPreference::kAuto;
+  IoMix mix = IoMix::kReadsAndWrites;
   int queue_depth = 16;  // requests under way at any time
   BlockFile::DirectIo direct_io = BlockFile::DirectIo::kWherePossible;
   Bytes file_bytes_max;  // of the scratch file, which is gone afterwards; at least 4 MiB are used

@@ -27,20 +27,21 @@ class TimedCalls final : public PosixFileCalls {
  public:
   explicit TimedCalls(VirtualClock* clock) : clock_(clock) {}
   int64_t ReadAt(int fd, std::span<std::byte> buffer, int64_t offset) override {
-    ++reads;
-    return After(PosixFileCalls::ReadAt(fd, buffer, offset));
+    return After(PosixFileCalls::ReadAt(fd, buffer, offset), reads);
   }
   int64_t WriteAt(int fd, std::span<const std::byte> buffer, int64_t offset) override {
-    ++writes;
-    return After(failing ? -EIO : PosixFileCalls::WriteAt(fd, buffer, offset));
+    return After(failing ? -EIO : PosixFileCalls::WriteAt(fd, buffer, offset), writes);
   }
+  // Of whole pieces.
   std::atomic<int64_t> reads = 0;
   std::atomic<int64_t> writes = 0;
   std::atomic<bool> failing = false;
 
  private:
-  int64_t After(int64_t bytes) {
-    if (bytes == kPieceBytes) clock_->Advance(kMillisecond);
+  int64_t After(int64_t bytes, std::atomic<int64_t>& count) {
+    if (bytes != kPieceBytes) return bytes;
+    ++count;
+    clock_->Advance(kMillisecond);
     return bytes;
   }
   VirtualClock* const clock_;
@@ -83,6 +84,27 @@ TEST_F(MeasureBandwidthTest, IsBytesPerTimeOfReadsAndWrites) {
   EXPECT_GT(calls_.reads, 30);
   EXPECT_GT(calls_.writes, 45);
   EXPECT_EQ(ListDirectory(run_->path()).size(), 1U);  // the lock only
+}
+
+TEST_F(MeasureBandwidthTest, ReadsAloneAreMeasuredWithoutWhatTheyNeedWritten) {
+  BandwidthLoad load = Load();
+  load.mix = IoMix::kReads;
+  const auto bandwidth = MeasureBandwidth(load);
+  ASSERT_TRUE(bandwidth.ok()) << bandwidth.status().ToString();
+  EXPECT_NEAR(*bandwidth, kPieceBytes * 1000.0, 1.0);
+  EXPECT_EQ(calls_.writes, 4 * 4);  // four extents of each request under way
+  EXPECT_GE(calls_.reads, 100);
+  EXPECT_GE(clock_.Now(), 116 * kMillisecond);
+}
+
+TEST_F(MeasureBandwidthTest, WritesAlone) {
+  BandwidthLoad load = Load();
+  load.mix = IoMix::kWrites;
+  const auto bandwidth = MeasureBandwidth(load);
+  ASSERT_TRUE(bandwidth.ok()) << bandwidth.status().ToString();
+  EXPECT_NEAR(*bandwidth, kPieceBytes * 1000.0, 1.0);
+  EXPECT_GE(calls_.writes, 100);
+  EXPECT_EQ(calls_.reads, 0);
 }
 
 TEST_F(MeasureBandwidthTest, BytesBoundIt) {

@@ -1,9 +1,11 @@
 #include "placement_policy/testing/random_trace.h"
 
-#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "base/bytes.h"
+#include "placement_policy/trace.h"
 
 namespace gantry {
 namespace {

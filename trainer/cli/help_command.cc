@@ -24,6 +24,7 @@ constexpr std::string_view kOverview =
   inspect    show what a checkpoint holds
   clean      remove what runs that died left in their spill folders
   bench      measure files, lanes, optimizer and leases beside what bounds them
+  profile    measure this machine for plans, and write a machine file
   help       this text; `gantry help COMMAND`, `gantry help config`
   version    the version
 
@@ -97,6 +98,20 @@ data; --quick takes less of each. The wear of the drive is computed for --model-
 drive that may be written --drive-tbw terabytes. Build for speed: ./dev bench NAME does.
 )";
 
+constexpr std::string_view kProfile =
+    R"(usage: gantry profile machine [--dir=FOLDER ...] [--out=FILE] [--quick] [--threads=N]
+                      [--dtype=bf16|f32] [--device-memory=SIZE] [--host-memory=SIZE] [--json]
+
+Measures copies between host and device, optimizer updates, matrix products and, in the FOLDERs, all
+at once, reads and writes of files, which are gone afterwards. --out writes a machine file
+(docs/formats/machine.md), --json prints it; each figure says where it comes from. The device is the
+CPU: its memory is set aside from the machine's, by default a quarter for the device and half for
+the host. --quick shows that it works, not how fast the machine is. Build for speed:
+bazel build --config=release //trainer/cli:gantry does.
+
+  gantry profile machine --dir=/nvme0 --dir=/nvme1 --out=machine.json
+)";
+
 constexpr std::string_view kVersion = "usage: gantry version [--json]\n";
 
 }  // namespace
@@ -109,10 +124,11 @@ absl::StatusOr<std::string> HelpText(std::string_view command) {
   if (command == "inspect") return std::string(kInspect);
   if (command == "clean") return std::string(kClean);
   if (command == "bench") return std::string(kBench);
+  if (command == "profile") return std::string(kProfile);
   if (command == "version") return std::string(kVersion);
   if (command == "config") return ConfigHelp();
-  const std::array<std::string, 9> names = {"train", "generate", "demo",    "inspect", "clean",
-                                            "bench", "help",     "version", "config"};
+  const std::array<std::string, 10> names = {"train", "generate", "demo", "inspect", "clean",
+                                             "bench", "profile",  "help", "version", "config"};
   const std::string nearest = NearestName(command, names.data(), names.size());
   if (nearest.empty()) {
     return InvalidArgument("unknown command '", command, "'; `gantry help` lists all");
