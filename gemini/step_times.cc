@@ -1,11 +1,6 @@
 #include "gemini/step_times.h"
 
 #include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-
-#include "base/clock.h"
 
 namespace gantry {
 

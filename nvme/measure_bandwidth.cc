@@ -12,14 +12,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
-#include "nvme/block_file.h"
-#include "nvme/extent_id.h"
 #include "nvme/io_backend.h"
 
 namespace gantry {

@@ -1,16 +1,14 @@
 #include "placement_policy/check_fits.h"
 
-#include <cstddef>
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
-#include "placement_policy/machine.h"
-#include "placement_policy/trace.h"
 
 namespace gantry {
 namespace {

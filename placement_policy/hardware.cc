@@ -3,12 +3,8 @@
 #include <cstdint>
 #include <string_view>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "base/bytes.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
-#include "placement_policy/machine.h"
 
 namespace gantry {
 namespace {

@@ -1,15 +1,11 @@
 #include "placement_policy/machine.h"
 
 #include <cmath>
-#include <cstdint>
 #include <limits>
 #include <string>
 #include <string_view>
 
-#include "absl/status/status.h"
-#include "base/bytes.h"
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 

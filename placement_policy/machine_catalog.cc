@@ -3,20 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "base/bytes.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
-#include "placement_policy/hardware.h"
 #include "placement_policy/machine.h"
 
 namespace gantry {
@@ -317,16 +311,16 @@ absl::Status UnknownPart(std::string_view machine, std::string_view part,
                          "; there are ", Joined(names));
 }
 
-template <typename Parts>
-void AddNames(const Parts& parts, std::vector<std::string>& names) {
-  names.reserve(names.size() + parts.size());
-  for (const auto& part : parts) names.emplace_back(part.name);
+std::vector<std::string> DeviceNames() {
+  std::vector<std::string> names;
+  for (const DevicePart& part : kDevices) names.emplace_back(part.name);
+  return names;
 }
 
 std::vector<std::string> OtherNames() {
   std::vector<std::string> names;
-  AddNames(kLinks, names);
-  AddNames(kDrives, names);
+  for (const LinkPart& part : kLinks) names.emplace_back(part.name);
+  for (const DrivePart& part : kDrives) names.emplace_back(part.name);
   names.insert(names.end(), {"host=", "vram=", "dram="});
   return names;
 }
@@ -353,7 +347,7 @@ absl::StatusOr<DriveCount> ParseDrives(std::string_view machine, std::string_vie
   if (drive == nullptr) {
     if (kind.size() == part.size()) return UnknownPart(machine, part, OtherNames());
     std::vector<std::string> names;
-    AddNames(kDrives, names);
+    for (const DrivePart& known : kDrives) names.emplace_back(known.name);
     return UnknownPart(machine, kind, names);
   }
   if (count < 1 || count > kDrivesMax) {
@@ -410,11 +404,7 @@ std::string RateText(double per_second) {
 absl::StatusOr<Hardware> CatalogMachine(std::string_view name) {
   size_t end = name.find('+');
   const DevicePart* const device = Find(kDevices, name.substr(0, end));
-  if (device == nullptr) {
-    std::vector<std::string> names;
-    AddNames(kDevices, names);
-    return UnknownPart(name, name.substr(0, end), names);
-  }
+  if (device == nullptr) return UnknownPart(name, name.substr(0, end), DeviceNames());
   Chosen chosen;
   while (end != std::string_view::npos) {
     const size_t begin = end + 1;
@@ -447,7 +437,6 @@ absl::StatusOr<Hardware> CatalogMachine(std::string_view name) {
 
 std::vector<CatalogPart> CatalogParts() {
   std::vector<CatalogPart> parts;
-  parts.reserve(kDevices.size() + kLinks.size() + kDrives.size());
   for (const DevicePart& part : kDevices) {
     parts.push_back({.kind = CatalogPart::Kind::kDevice,
                      .name = std::string(part.name),

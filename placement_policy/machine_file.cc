@@ -2,23 +2,16 @@
 
 #include <algorithm>
 #include <array>
-#include <cstddef>
-#include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <span>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
-#include "placement_policy/hardware.h"
 #include "placement_policy/json_document.h"
 #include "placement_policy/machine.h"
 

@@ -2,22 +2,17 @@
 
 #include <algorithm>
 #include <array>
-#include <cstddef>
-#include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
-#include <string>
-#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "placement_policy/json_document.h"
-#include "placement_policy/trace.h"
 
 namespace gantry {
 namespace {

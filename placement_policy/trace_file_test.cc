@@ -17,9 +17,6 @@
 #include "base/bytes.h"
 #include "base/strings.h"
 #include "base/testing/status_matchers.h"
-#include "placement_policy/built_in_models.h"
-#include "placement_policy/model_shape.h"
-#include "placement_policy/synthetic_trace.h"
 #include "placement_policy/testing/random_trace.h"
 #include "placement_policy/trace.h"
 
@@ -80,28 +77,6 @@ TEST(TraceFileTest, RandomTracesSurviveTheRoundTrip) {
     ASSERT_THAT(parsed, IsOk());
     ExpectEqual(trace, *parsed);
     ASSERT_EQ(FormatTrace(*parsed, {}), text);
-  }
-}
-
-// Each use takes less than 16 bytes and each moment less than 64, so that a step of 70 billion
-// parameters is a file of some hundred KiB.
-TEST(TraceFileTest, LargeModelsAreSmallFiles) {
-  for (const std::string_view name : BuiltInModelNames()) {
-    SCOPED_TRACE(name);
-    const absl::StatusOr<ModelShape> shape = BuiltInModel(name);
-    ASSERT_THAT(shape, IsOk());
-    const absl::StatusOr<Trace> trace =
-        SyntheticTrace(*shape, {.sequence_length = 1024, .micro_batches = 2});
-    ASSERT_THAT(trace, IsOk());
-    const std::string text = FormatTrace(*trace, {});
-    const absl::StatusOr<Trace> parsed = ParseTrace(text);
-    ASSERT_THAT(parsed, IsOk());
-    ExpectEqual(*trace, *parsed);
-    size_t names = 0;
-    for (const std::string& operator_name : trace->names) names += operator_name.size() + 8;
-    EXPECT_LT(text.size(), 256 + names + 16 * trace->uses.size() + 64 * trace->moments.size() +
-                               4 * trace->block_slots.size() + 48 * trace->chunks.size() +
-                               64 * trace->activations.size());
   }
 }
 

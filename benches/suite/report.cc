@@ -44,6 +44,7 @@ Json RowJson(const BenchRow& row) {
     json["high"] = Number(row.spread->high);
     json["rounds"] = row.spread->rounds;
   }
+  for (const auto& [name, figure] : row.figures) json["figures"][name] = Number(figure);
   if (!row.note.empty()) json["note"] = row.note;
   return json;
 }

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "benches/suite/interleave.h"
@@ -31,9 +32,10 @@ struct BenchRow {
   std::string unit;
   std::optional<double> bound;  // in the same unit
   // How much of the bound is reached, 1 being all of it: value / bound where more is better,
-  // bound / value where less is.
+  // bound / value where less is. Of simulated steps (`policies`) always value / bound.
   std::optional<double> ratio;
   std::optional<Spread> spread;
+  std::vector<std::pair<std::string, double>> figures;  // what the value is made of
   std::string note;
 };
 
@@ -70,7 +72,8 @@ BenchRow ComparisonRow(const Comparison& comparison);
 BenchRow SkippedRow(std::string_view name, std::string_view unit, std::string_view reason);
 
 // {"bench", "machine": {...}, "rows": [{"name", "value", "unit", "bound", "ratio", ...}]} in one
-// line. What is not known is null; "low", "high", "rounds" and "note" appear where they exist.
+// line. What is not known is null; "low", "high", "rounds", "figures" and "note" appear where they
+// exist.
 std::string BenchJson(const BenchReport& report);
 
 // For people.

@@ -1,11 +1,9 @@
 #include "placement_policy/testing/random_trace.h"
 
-#include <cstddef>
-#include <cstdint>
+#include <algorithm>
 #include <vector>
 
 #include "base/bytes.h"
-#include "placement_policy/trace.h"
 
 namespace gantry {
 namespace {

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "benches/policies/policy_benchmark.h"
 #include "benches/suite/bench_options.h"
 #include "benches/suite/benchmarks.h"
 #include "benches/suite/report.h"
@@ -24,6 +25,7 @@
 #include "trainer/cli/command.h"
 #include "trainer/cli/console.h"
 #include "trainer/cli/interrupt.h"
+#include "trainer/cli/policies_command.h"
 
 namespace gantry {
 namespace {
@@ -66,6 +68,7 @@ absl::StatusOr<std::string> TakeName(Arguments& arguments) {
   if (arguments.words.empty()) {
     std::string list;
     for (const std::string& name : names) list += StrCat(list.empty() ? "" : ", ", name);
+    list += StrCat(", ", kPoliciesBenchmark);
     return InvalidArgument("name a benchmark: gantry bench NAME, one of ", list);
   }
   std::string name = arguments.words[0];
@@ -111,6 +114,11 @@ absl::StatusOr<BenchRequest> ParseRequest(Arguments arguments) {
 }  // namespace
 
 CommandResult BenchCommand(Arguments arguments, const CommandContext& context) {
+  // Takes options of its own.
+  if (!arguments.words.empty() && arguments.words[0] == kPoliciesBenchmark) {
+    arguments.words.erase(arguments.words.begin());
+    return PoliciesCommand(std::move(arguments), context);
+  }
   absl::StatusOr<BenchRequest> request = ParseRequest(std::move(arguments));
   if (!request.ok()) return UsageError(request.status());
   Console* const console = context.console;

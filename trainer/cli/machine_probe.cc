@@ -1,7 +1,6 @@
 #include "trainer/cli/machine_probe.h"
 
 #include <sys/stat.h>
-#include <sys/types.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,19 +9,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <set>
-#include <string>
-#include <string_view>
 #include <system_error>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "base/bytes.h"
-#include "base/clock.h"
-#include "base/dtype.h"
+#include "base/check.h"
 #include "base/ids.h"
 #include "base/mutex.h"
 #include "base/parallel_for.h"
@@ -37,9 +31,7 @@
 #include "nvme/io_backend.h"
 #include "nvme/measure_bandwidth.h"
 #include "nvme/run_directory.h"
-#include "offload/elements.h"
 #include "offload/optimizer.h"
-#include "placement_policy/hardware.h"
 #include "placement_policy/machine.h"
 
 namespace gantry {
@@ -321,18 +313,19 @@ absl::Status MachineProbe::MeasureProducts() {
   const MatrixView y = matrix(out_shape), grad_y = matrix(out_shape);
   const MatrixView weight = matrix(weight_shape), grad_weight = matrix(weight_shape);
   // A layer's three products, as in a training step.
-  const auto products = [&]() -> absl::Status {
-    GANTRY_RETURN_IF_ERROR(LinearForward(context, {.x = x, .weight = weight, .y = y}));
-    GANTRY_RETURN_IF_ERROR(LinearBackwardInput(context, {.grad_y = grad_y,
-                                                         .weight = weight,
-                                                         .grad_x = grad_x,
-                                                         .accumulate = Accumulate::kOverwrite}));
-    return LinearBackwardWeight(context, {.grad_y = grad_y,
-                                          .x = x,
-                                          .grad_weight = grad_weight,
-                                          .accumulate = Accumulate::kOverwrite});
-  };
-  GANTRY_ASSIGN_OR_RETURN(const Nanoseconds time, MedianTime(load_.rounds, products));
+  GANTRY_ASSIGN_OR_RETURN(
+      const Nanoseconds time, MedianTime(load_.rounds, [&]() -> absl::Status {
+        GANTRY_RETURN_IF_ERROR(LinearForward(context, {.x = x, .weight = weight, .y = y}));
+        GANTRY_RETURN_IF_ERROR(
+            LinearBackwardInput(context, {.grad_y = grad_y,
+                                          .weight = weight,
+                                          .grad_x = grad_x,
+                                          .accumulate = Accumulate::kOverwrite}));
+        return LinearBackwardWeight(context, {.grad_y = grad_y,
+                                              .x = x,
+                                              .grad_weight = grad_weight,
+                                              .accumulate = Accumulate::kOverwrite});
+      }));
   const double flops = 3.0 * 2.0 * static_cast<double>(load_.tokens) *
                        static_cast<double>(weight_shape.rows * weight_shape.cols);
   hardware_.rates.flops_per_second = PerSecond(flops, time);
