@@ -60,7 +60,7 @@ struct MemoryConfig {
   int64_t chunk_elements = 0;    // 0: chosen from the model and the budgets
   Bytes lane_bandwidth = 0_B;    // per second, of an emulated device; 0: as fast as memory
   Nanoseconds lane_latency = 0;  // of an emulated device
-  std::string trace;             // file for the trace of a training step; empty: none
+  std::string trace = {};        // file for the trace of a training step; empty: none
   TraceNames trace_names = TraceNames::kKeep;
 };
 
