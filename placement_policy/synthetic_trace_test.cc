@@ -304,7 +304,7 @@ TEST_P(EveryModelAndMode, MicroBatchesRunInTheirOrder) {
 }
 
 TEST_P(EveryModelAndMode, EqualArgumentsGiveEqualTraces) {
-  ForEach([this](const SyntheticOptions& options, const Trace& trace) {
+  ForEach([](const SyntheticOptions& options, const Trace& trace) {
     const Trace again = Make(Model(GetParam()), options);
     EXPECT_EQ(again.block_slots, trace.block_slots);
     EXPECT_EQ(again.names, trace.names);
