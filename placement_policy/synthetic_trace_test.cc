@@ -30,8 +30,6 @@ namespace gantry {
 namespace {
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
-// One operation takes a nanosecond, so that times are counts of operations.
-constexpr double kOneFlopPerNanosecond = 1e9;
 
 ModelShape Model(std::string_view name) {
   const auto shape = BuiltInModel(name);
