@@ -30,8 +30,6 @@ namespace gantry {
 namespace {
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
-// One operation takes a nanosecond, so that times are counts of operations.
-constexpr double kOneFlopPerNanosecond = 1e9;
 
 ModelShape Model(std::string_view name) {
   const auto shape = BuiltInModel(name);
@@ -304,7 +302,7 @@ TEST_P(EveryModelAndMode, MicroBatchesRunInTheirOrder) {
 }
 
 TEST_P(EveryModelAndMode, EqualArgumentsGiveEqualTraces) {
-  ForEach([this](const SyntheticOptions& options, const Trace& trace) {
+  ForEach([](const SyntheticOptions& options, const Trace& trace) {
     const Trace again = Make(Model(GetParam()), options);
     EXPECT_EQ(again.block_slots, trace.block_slots);
     EXPECT_EQ(again.names, trace.names);
