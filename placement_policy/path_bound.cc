@@ -30,20 +30,19 @@ void SlotTime::Include(Nanoseconds block_time, int64_t block_slots) {
 }
 
 std::vector<int64_t> BaseSlots(const MovementProblem& problem, const UseCycle& cycle) {
-  const auto count = static_cast<int64_t>(problem.moments.size());
   std::vector<int64_t> base(problem.moments.size() + 1, 0);  // changes first, then sums
   for (size_t use = 0; use < problem.uses.size(); ++use) {
     const UseCycle::Link& link = cycle.links[use];
     const int32_t block = problem.uses[use].block;
     int64_t end = link.moment + 1;
     const int32_t u = cycle.update_of[static_cast<size_t>(block)];
-    if (u >= 0 && problem.updates[static_cast<size_t>(u)].gradient == block) {
-      const int32_t complete = problem.updates[static_cast<size_t>(u)].complete;
-      end = link.gap == Gap::kNone ? complete + int64_t{1} : link.moment + 1;
+    if (u >= 0 && problem.updates[static_cast<size_t>(u)].gradient == block &&
+        link.gap == Gap::kNone) {
+      end = problem.updates[static_cast<size_t>(u)].complete + int64_t{1};
     }
     const int64_t slots = problem.block_slots[static_cast<size_t>(block)];
     base[static_cast<size_t>(link.moment)] += slots;
-    base[static_cast<size_t>(std::min(end, count))] -= slots;
+    base[static_cast<size_t>(end)] -= slots;
   }
   for (size_t m = 1; m < base.size(); ++m) base[m] += base[m - 1];
   base.pop_back();
@@ -209,18 +208,7 @@ void PathBound::Compute(const LowerBoundOptions& options, LowerBound& result) {
   GANTRY_CHECK_GE(options.start_stride, 1);
   const std::vector<int64_t> anchors = Anchors(options);
   std::vector<int64_t> starts = anchors;
-  for (int64_t start = 0; start < count_; start += options.start_stride) {
-    starts.push_back(start);
-    // Where room is short the least can be there already.
-    int64_t least = start;
-    for (int64_t m = start; m < std::min(start + options.start_stride, count_); ++m) {
-      const auto capacity = [this](int64_t at) {
-        return problem_.moments[static_cast<size_t>(at)].capacity;
-      };
-      if (capacity(m) < capacity(least)) least = m;
-    }
-    starts.push_back(least);
-  }
+  for (int64_t start = 0; start < count_; start += options.start_stride) starts.push_back(start);
   std::ranges::sort(starts);
   starts.erase(std::ranges::unique(starts).begin(), starts.end());
   windows_.clear();
