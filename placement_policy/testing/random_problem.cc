@@ -142,7 +142,10 @@ class TrainingStep {
       }
     }
     const auto last_gradient = static_cast<int32_t>(problem_.moments.size()) - 1;
-    problem_.norm_moment = options_.wait_for_norm && draws_.Chance(70) ? last_gradient : -1;
+    // The gradients of chunks updated on the device count, too.
+    const bool any_device = std::ranges::any_of(chunks_, &ChunkBlocks::on_device);
+    const bool named = options_.wait_for_norm && (any_device || draws_.Chance(50));
+    problem_.norm_moment = named ? last_gradient : -1;
     if (options_.device_updates == TrainingProblemOptions::DeviceUpdates::kAfterBackward) {
       for (size_t c = 0; c < chunks_.size(); ++c) {
         if (chunks_[c].on_device) AddDeviceUpdate(c);

@@ -1,0 +1,198 @@
+#include "placement_policy/lower_bound.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "placement_policy/interval_sweep.h"
+#include "placement_policy/machine.h"
+#include "placement_policy/path_bound.h"
+#include "placement_policy/trace.h"
+
+namespace gantry {
+namespace {
+
+// What a lane must carry for gaps that can be kept: intervals, the room they share, and the least
+// time of a slot.
+struct Avoidable {
+  std::vector<UnitInterval> intervals;
+  std::vector<int64_t> room;
+  SlotTime slot_time;
+
+  // Beside `fixed` per step, on average.
+  Nanoseconds Least(Nanoseconds fixed) const {
+    if (intervals.empty()) return fixed;
+    const DropRate drops = LeastDrops(intervals, room);
+    return fixed + slot_time.Of(drops.units) / drops.periods;
+  }
+};
+
+class LaneBounds {
+ public:
+  LaneBounds(const MovementProblem& problem, const UseCycle& cycle)
+      : problem_(problem), cycle_(cycle), base_(BaseSlots(problem, cycle)) {}
+
+  void Compute(LowerBound& result) const {
+    Nanoseconds new_versions = 0;
+    for (size_t use = 0; use < problem_.uses.size(); ++use) {
+      if (cycle_.links[use].gap != Gap::kNew) continue;
+      new_versions += LaneTime(problem_.host_to_device, bytes(problem_.uses[use].block));
+    }
+    Nanoseconds gradients = 0;
+    for (const MovementProblem::HostUpdate& update : problem_.updates) {
+      gradients += LaneTime(problem_.device_to_host, bytes(update.gradient));
+      result.host_update += update.update;
+    }
+    const auto all = [](int32_t) { return true; };
+    result.host_to_device = Fetches(problem_.host_to_device, all, 0).Least(new_versions);
+    result.device_to_host = Writes(problem_.device_to_host, all, 0).Least(gradients);
+    if (problem_.link_half_duplex) result.link = result.host_to_device + result.device_to_host;
+    ComputeFiles(result);
+  }
+
+ private:
+  using Counted = std::function<bool(int32_t)>;  // whether a block counts
+
+  int64_t bytes(int32_t block) const { return problem_.block_bytes(block); }
+  int64_t slots(int32_t block) const { return problem_.block_slots[static_cast<size_t>(block)]; }
+
+  std::vector<int64_t> Room(const std::vector<int64_t>& base, int64_t extra) const {
+    std::vector<int64_t> room = RoomBeside(problem_, base);
+    for (int64_t& r : room) r += extra;
+    return room;
+  }
+
+  // Each gap in which the content stays the same: kept or fetched at its end.
+  Avoidable Fetches(const Lane& lane, const Counted& counts, int64_t extra_room) const {
+    Avoidable result;
+    result.room = Room(base_, extra_room);
+    for (size_t use = 0; use < problem_.uses.size(); ++use) {
+      const int32_t block = problem_.uses[use].block;
+      const UseCycle::Link& link = cycle_.links[use];
+      if (link.gap != Gap::kSame || !counts(block)) continue;
+      result.intervals.push_back(
+          {.start = link.moment, .distance = link.distance, .units = slots(block)});
+      result.slot_time.Include(LaneTime(lane, bytes(block)), slots(block));
+    }
+    return result;
+  }
+
+  // From each write of a block to its next write, or its last use before the content ends: kept all
+  // along, or written back. Uses in between that only read are part of the interval.
+  Avoidable Writes(const Lane& lane, const Counted& counts, int64_t extra_room) const {
+    Avoidable result;
+    std::vector<int64_t> base = base_;
+    for (size_t use = 0; use < problem_.uses.size(); ++use) {
+      const BlockUse& what = problem_.uses[use];
+      const bool writes = what.access == BlockAccess::kWrite || what.access == BlockAccess::kCreate;
+      if (!writes || cycle_.links[use].gap != Gap::kSame || !counts(what.block)) continue;
+      UnitInterval interval = {
+          .start = cycle_.links[use].moment, .distance = 0, .units = slots(what.block)};
+      size_t at = use;
+      while (true) {
+        interval.distance += cycle_.links[at].distance;
+        at = static_cast<size_t>(cycle_.links[at].next);
+        const bool reads = problem_.uses[at].access == BlockAccess::kRead;
+        if (!reads || cycle_.links[at].gap != Gap::kSame) break;
+        base[static_cast<size_t>(cycle_.links[at].moment)] -= interval.units;
+      }
+      result.intervals.push_back(interval);
+      result.slot_time.Include(LaneTime(lane, bytes(what.block)), interval.units);
+    }
+    result.room = Room(base, extra_room);
+    return result;
+  }
+
+  void ComputeFiles(LowerBound& result) const {
+    std::vector<int64_t> states;
+    for (const MovementProblem::HostUpdate& update : problem_.updates) {
+      if (update.file_bytes > 0) states.push_back(update.file_bytes);
+    }
+    int64_t slots_most = 0;
+    for (size_t b = 0; b < problem_.in_file.size(); ++b) {
+      if (problem_.in_file[b]) slots_most = std::max<int64_t>(slots_most, problem_.block_slots[b]);
+    }
+    if (states.empty() && slots_most == 0) return;
+    // A buffer can hold the states of one update from step to step.
+    std::ranges::sort(states, std::greater<>());
+    const auto kept = std::min<size_t>(states.size(), static_cast<size_t>(problem_.host_buffers));
+    Nanoseconds reads = 0;
+    Nanoseconds writes = 0;
+    for (size_t i = kept; i < states.size(); ++i) {
+      reads += LaneTime(problem_.file_read, states[i]);
+      writes += LaneTime(problem_.file_write, states[i]);
+    }
+    const auto in_file = [this](int32_t block) {
+      return bool{problem_.in_file[static_cast<size_t>(block)]};
+    };
+    const int64_t buffered = problem_.host_buffers * slots_most;
+    result.file_read = Fetches(problem_.file_read, in_file, buffered).Least(reads);
+    result.file_write = Writes(problem_.file_write, in_file, buffered).Least(writes);
+    if (problem_.file_half_duplex) result.files = result.file_read + result.file_write;
+  }
+
+  const MovementProblem& problem_;
+  const UseCycle& cycle_;
+  const std::vector<int64_t> base_;
+};
+
+void SetTotal(LowerBound& result) {
+  using Limit = LowerBound::Limit;
+  const std::pair<Nanoseconds, Limit> parts[] = {
+      {result.compute, Limit::kCompute},
+      {result.host_to_device, Limit::kHostToDevice},
+      {result.device_to_host, Limit::kDeviceToHost},
+      {result.link, Limit::kLink},
+      {result.host_update, Limit::kHostUpdate},
+      {result.file_read, Limit::kFileRead},
+      {result.file_write, Limit::kFileWrite},
+      {result.files, Limit::kFiles},
+      {result.path, Limit::kPath},
+  };
+  for (const auto& [time, limit] : parts) {
+    if (time <= result.total) continue;
+    result.total = time;
+    result.limit = limit;
+  }
+}
+
+}  // namespace
+
+std::string_view Name(LowerBound::Limit limit) {
+  switch (limit) {
+    case LowerBound::Limit::kCompute:
+      return "compute";
+    case LowerBound::Limit::kHostToDevice:
+      return "host to device";
+    case LowerBound::Limit::kDeviceToHost:
+      return "device to host";
+    case LowerBound::Limit::kLink:
+      return "link, both directions";
+    case LowerBound::Limit::kHostUpdate:
+      return "host update";
+    case LowerBound::Limit::kFileRead:
+      return "file read";
+    case LowerBound::Limit::kFileWrite:
+      return "file write";
+    case LowerBound::Limit::kFiles:
+      return "files, both directions";
+    case LowerBound::Limit::kPath:
+      return "windows";
+  }
+  return "?";
+}
+
+LowerBound ComputeLowerBound(const MovementProblem& problem, const LowerBoundOptions& options) {
+  LowerBound result;
+  if (problem.moments.empty()) return result;
+  const UseCycle cycle = LinkUses(problem);
+  for (const MovementProblem::Moment& moment : problem.moments) result.compute += moment.compute;
+  LaneBounds(problem, cycle).Compute(result);
+  PathBound(problem, cycle).Compute(options, result);
+  SetTotal(result);
+  return result;
+}
+
+}  // namespace gantry
