@@ -65,6 +65,7 @@ void Simulation::PrepareEarlyWrites() {
   early_write_.assign(problem_.uses.size(), false);
   for (size_t use = 0; use < problem_.uses.size(); ++use) {
     if (in_file(problem_.uses[use].block)) continue;  // would need a buffer
+    if (!plan_.write_late.empty() && plan_.write_late[use]) continue;
     const auto stays = [&](size_t u) { return cycle_.links[u].gap == Gap::kSame && plan_.keep[u]; };
     size_t at = use;
     while (stays(at)) {
@@ -80,6 +81,14 @@ absl::StatusOr<SimulatedStep> Simulation::Run() {
   if (keep_set() && plan_.keep.size() != problem_.uses.size()) {
     return InvalidArgument("movement plan: keep has ", plan_.keep.size(), " entries for ",
                            problem_.uses.size(), " uses");
+  }
+  if (!plan_.fetch_ahead_max.empty() && plan_.fetch_ahead_max.size() != problem_.uses.size()) {
+    return InvalidArgument("movement plan: fetch_ahead_max has ", plan_.fetch_ahead_max.size(),
+                           " entries for ", problem_.uses.size(), " uses");
+  }
+  if (!plan_.write_late.empty() && plan_.write_late.size() != problem_.uses.size()) {
+    return InvalidArgument("movement plan: write_late has ", plan_.write_late.size(),
+                           " entries for ", problem_.uses.size(), " uses");
   }
   if (!plan_.residency.empty() && plan_.residency.size() != problem_.block_slots.size()) {
     return InvalidArgument("movement plan: residency has ", plan_.residency.size(), " entries for ",
@@ -216,6 +225,11 @@ void Simulation::EndMoment() {
   EndGradients(cursor_ % count_);
   if (keep_set()) profile_->Set(cursor_ % count_, slack_[static_cast<size_t>(cursor_ % count_)]);
   ++cursor_;
+  while (!early_fetches_.empty() && early_fetches_.top().first <= cursor_) {
+    const int32_t index = early_fetches_.top().second;
+    early_fetches_.pop();
+    Offer(index);
+  }
   NoteNorm();
   if (cursor_ % count_ == 0) EndStep();
 }

@@ -118,6 +118,8 @@ class Simulation {
   // The next block to fetch, with its moment; none when nothing may start now.
   int32_t PickFetch();
   int32_t PickOnDemand();
+  // From when on the plan lets content for the block's next use be fetched.
+  Time FetchFrom(const Block& b) const;
   // Whether `slots` are free now; evicts what may go for them. `for_use`: when they are used.
   bool MakeRoom(int64_t slots, Time for_use);
   int32_t PickVictim(Time for_use) const;
@@ -174,6 +176,7 @@ class Simulation {
   std::array<Lane, kSimulatedLaneCount> lanes_{};
 
   Tasks fetches_;           // kKeepSet: blocks whose content is on the host
+  Tasks early_fetches_;     // of these, by the moment from which the plan allows the fetch
   Tasks write_downs_;       // blocks that leave, gradients among them
   Tasks file_write_downs_;  // of these, blocks of files
   Tasks early_writes_;

@@ -35,6 +35,10 @@ struct MovementPlan {
   std::vector<bool> keep = {};
   // Slots that early fetches leave free for gradients and changed blocks on their way out.
   int64_t write_reserve = 2;
+  // By use: content for it is fetched at most so many moments ahead. Empty: as early as possible.
+  std::vector<int32_t> fetch_ahead_max = {};
+  // By use: what it changes is not written back before it is dropped. Empty: none is held back.
+  std::vector<bool> write_late = {};
   EvictionOrder eviction = EvictionOrder::kFurthestNextUse;
   int64_t look_ahead = 0;
   std::vector<Residency> residency = {};  // kOnDemand, by block; empty: all floating
