@@ -8,7 +8,8 @@
 //   - `compute`: the sum over the moments.
 //   - `host_to_device`: a version made by a host update is fetched once. Any other interval between
 //     two uses is kept or its end is fetched; how many can be kept under the varying capacity,
-//     beside the blocks in use and gradients not complete, is interval packing (interval_sweep.h).
+//     beside the blocks in use and gradients about to be complete, is interval packing
+//     (interval_sweep.h).
 //     Blocks of several slots count as that many units, a relaxation.
 //   - `device_to_host`: each host update's gradient; and a block that a moment wrote, from that
 //     write to the next, is kept throughout or written back: interval packing again.
@@ -26,8 +27,7 @@
 //     start(i) and start(j). A use at moment j itself needs its block, but an interval that ends at
 //     j occupies nothing at j beside it.
 //   - Gradient window: of the gradients complete in i..j-1, at start(j) at most capacity(j) less
-//     what the uses of j and unfinished gradients hold are still on the device; the others went
-//     down after the end of i.
+//     what the blocks in use hold are still on the device; the others went down after the end of i.
 //   - Release window across the step border: for the q updates with complete >= e whose parameter
 //   is
 //     used by moment f of the next step, down, update and up are a flow shop of three machines that

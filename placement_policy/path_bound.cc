@@ -30,20 +30,19 @@ void SlotTime::Include(Nanoseconds block_time, int64_t block_slots) {
 }
 
 std::vector<int64_t> BaseSlots(const MovementProblem& problem, const UseCycle& cycle) {
-  const auto count = static_cast<int64_t>(problem.moments.size());
   std::vector<int64_t> base(problem.moments.size() + 1, 0);  // changes first, then sums
   for (size_t use = 0; use < problem.uses.size(); ++use) {
     const UseCycle::Link& link = cycle.links[use];
     const int32_t block = problem.uses[use].block;
     int64_t end = link.moment + 1;
     const int32_t u = cycle.update_of[static_cast<size_t>(block)];
-    if (u >= 0 && problem.updates[static_cast<size_t>(u)].gradient == block) {
-      const int32_t complete = problem.updates[static_cast<size_t>(u)].complete;
-      end = link.gap == Gap::kHeld ? link.moment + link.distance : complete + int64_t{1};
+    if (u >= 0 && problem.updates[static_cast<size_t>(u)].gradient == block &&
+        link.gap == Gap::kNone) {
+      end = problem.updates[static_cast<size_t>(u)].complete + int64_t{1};
     }
     const int64_t slots = problem.block_slots[static_cast<size_t>(block)];
     base[static_cast<size_t>(link.moment)] += slots;
-    base[static_cast<size_t>(std::min(end, count))] -= slots;
+    base[static_cast<size_t>(end)] -= slots;
   }
   for (size_t m = 1; m < base.size(); ++m) base[m] += base[m - 1];
   base.pop_back();
