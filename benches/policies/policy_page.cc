@@ -55,7 +55,7 @@ summary { cursor: pointer; font-weight: 600; padding: .4rem 0; }
 table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .2rem .8rem .2rem 0; border-bottom: 1px solid var(--grid);
   white-space: nowrap; }
-td.number { text-align: right; } td.note { white-space: normal; min-width: 18rem; }
+td.number { text-align: right; } td.note { white-space: normal; min-width: 12rem; overflow-wrap: anywhere; }
 </style></head><body>
 )";
 
@@ -99,6 +99,7 @@ LineChart ChartOf(const PolicySuite& suite, const std::vector<const CaseOutcome*
   LineChart chart{.title = std::move(title)};
   chart.scale = curve == Curve::kTime ? ChartScale::kLog : ChartScale::kLinear;
   chart.unit = curve == Curve::kTime ? " s" : " %";
+  if (curve == Curve::kPracticality) chart.reach = 100.0;
   for (const double budget : suite.budgets) {
     chart.positions.push_back(StrCat(Number(budget * 100.0, "%.3g"), " %"));
   }
