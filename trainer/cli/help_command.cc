@@ -122,7 +122,7 @@ constexpr std::string_view kPlan =
 
 Simulates a training step and says which bytes lie where, the least memory that would do, seconds a
 step beside the least that any plan can take, how long the drives last, the largest model of the
-family that fits, and what each upgrade would buy. Needs neither the model's weights nor the machine.
+family that fits, and what each upgrade would buy. Needs neither the weights nor the machine.
 
 MODEL is a folder with a config.json, such a file, or a built-in name. MACHINE is a machine file
 (`gantry profile machine` writes one) or a name like rtx4090+pcie4+2xgen4; `gantry help machines`

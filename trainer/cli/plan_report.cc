@@ -21,6 +21,7 @@
 #include "placement_policy/machine.h"
 #include "placement_policy/model_shape.h"
 #include "placement_policy/model_structure.h"
+#include "placement_policy/movement_problem.h"
 #include "placement_policy/planner.h"
 #include "placement_policy/simulator.h"
 #include "placement_policy/synthetic_trace.h"
@@ -62,6 +63,7 @@ std::string Time(double seconds) {
 
 std::string Days(double days) {
   if (days >= 2 * 365.25) return Print("%.0f years", days / 365.25);
+  if (days < 10.0) return Print("%.1f days", days);
   return Print("%.0f days", days);
 }
 
@@ -221,12 +223,28 @@ struct Busiest {
   std::string_view text;
   double seconds;
 };
-Busiest BusiestOf(const SimulatedStep& step) {
+Busiest BusiestOf(const Forecast& forecast) {
+  const SimulatedStep& step = forecast.step.decision.predicted;
+  const auto busy = [&step](SimulatedLane lane) {
+    return Seconds(step.busy[static_cast<size_t>(lane)]);
+  };
   Busiest busiest = {"compute", "computing", Seconds(step.compute)};
+  const auto consider = [&busiest](std::string_view name, std::string_view text, double seconds) {
+    if (seconds > busiest.seconds) busiest = {name, text, seconds};
+  };
   for (int i = 0; i < kSimulatedLaneCount; ++i) {
     const auto lane = static_cast<SimulatedLane>(i);
-    const double seconds = Seconds(step.busy[static_cast<size_t>(i)]);
-    if (seconds > busiest.seconds) busiest = {Name(lane), LaneText(lane), seconds};
+    consider(Name(lane), LaneText(lane), busy(lane));
+  }
+  // Lanes that take turns are one resource.
+  const MovementProblem& problem = forecast.step.decision.training.problem;
+  if (problem.file_half_duplex) {
+    consider("files", "files, reads and writes",
+             busy(SimulatedLane::kFileRead) + busy(SimulatedLane::kFileWrite));
+  }
+  if (problem.link_half_duplex) {
+    consider("link", "copies, both ways",
+             busy(SimulatedLane::kHostToDevice) + busy(SimulatedLane::kDeviceToHost));
   }
   return busiest;
 }
@@ -267,7 +285,7 @@ std::string SpeedText(const PlanSettings& settings, const Forecast& forecast) {
   text += LanesText(step, seconds);
   text += WaitingText(step, seconds);
   const double bound = Seconds(forecast.bound.total);
-  text += StrCat("  limit     ", BusiestOf(step).text, "\n");
+  text += StrCat("  limit     ", BusiestOf(forecast).text, "\n");
   text += StrCat("  bound     ", Time(bound), ", from ", LimitText(forecast.bound.limit),
                  "; the step takes ", Print("%.4f", seconds / bound), " times that\n");
   text += StrCat("            for this placement: ", PlacementText(forecast), "; ",
@@ -277,7 +295,9 @@ std::string SpeedText(const PlanSettings& settings, const Forecast& forecast) {
 
 std::string WearText(const PlanSettings& settings, const Forecast& forecast) {
   if (forecast.drive_bytes_per_day <= 0.0) return "";
-  return StrCat("  drives    ", Print("%.3g TB", forecast.drive_bytes_per_day / 1e12),
+  return StrCat("  drives    ",
+                Print("%.*f TB", forecast.drive_bytes_per_day < 1e13 ? 2 : 0,
+                      forecast.drive_bytes_per_day / 1e12),
                 " written in a day of training; ", settings.drives,
                 settings.drives == 1 ? " drive" : " drives", " of ",
                 Print("%.0f", settings.drive_terabytes), " TBW last ", Days(forecast.drive_days),
@@ -336,7 +356,7 @@ Json StepJson(const PlanSettings& settings, const Forecast& forecast) {
           {"tokens_per_second_low", tokens / forecast.slow_seconds},
           {"tokens_per_second_high", tokens / forecast.fast_seconds},
           {"compute_seconds", Seconds(step.compute)},
-          {"limit", BusiestOf(step).name},
+          {"limit", BusiestOf(forecast).name},
           {"recompute", RecomputationName(forecast.step.recomputation)},
           {"steady", step.steady},
           {"stalls", std::move(stalls)},
