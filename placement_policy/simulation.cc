@@ -96,6 +96,7 @@ void Simulation::PrepareEarlyWrites() {
   early_write_.assign(problem_.uses.size(), false);
   for (size_t use = 0; use < problem_.uses.size(); ++use) {
     if (in_file(problem_.uses[use].block)) continue;  // would need a buffer
+    if (!plan_.write_late.empty() && plan_.write_late[use]) continue;
     const auto stays = [&](size_t u) { return cycle_.links[u].gap == Gap::kSame && plan_.keep[u]; };
     size_t at = use;
     while (stays(at)) {
@@ -111,6 +112,14 @@ absl::StatusOr<SimulatedStep> Simulation::Run() {
   if (keep_set() && plan_.keep.size() != problem_.uses.size()) {
     return InvalidArgument("movement plan: keep has ", plan_.keep.size(), " entries for ",
                            problem_.uses.size(), " uses");
+  }
+  if (!plan_.fetch_ahead_max.empty() && plan_.fetch_ahead_max.size() != problem_.uses.size()) {
+    return InvalidArgument("movement plan: fetch_ahead_max has ", plan_.fetch_ahead_max.size(),
+                           " entries for ", problem_.uses.size(), " uses");
+  }
+  if (!plan_.write_late.empty() && plan_.write_late.size() != problem_.uses.size()) {
+    return InvalidArgument("movement plan: write_late has ", plan_.write_late.size(),
+                           " entries for ", problem_.uses.size(), " uses");
   }
   if (!plan_.residency.empty() && plan_.residency.size() != problem_.block_slots.size()) {
     return InvalidArgument("movement plan: residency has ", plan_.residency.size(), " entries for ",
@@ -131,7 +140,7 @@ absl::StatusOr<SimulatedStep> Simulation::Run() {
 }
 
 absl::Status Simulation::Loop() {
-  while (static_cast<int64_t>(totals_.size()) < options_.steps_max && !Repeats()) {
+  while (static_cast<int64_t>(totals_.size()) < options_.steps_max && Period() == 0) {
     while (StartSomething()) {
     }
     Nanoseconds next = std::numeric_limits<Nanoseconds>::max();
@@ -246,6 +255,11 @@ void Simulation::EndMoment() {
   EndGradients(cursor_ % count_);
   if (keep_set()) profile_->Set(cursor_ % count_, slack_[static_cast<size_t>(cursor_ % count_)]);
   ++cursor_;
+  while (!early_fetches_.empty() && early_fetches_.top().first <= cursor_) {
+    const int32_t index = early_fetches_.top().second;
+    early_fetches_.pop();
+    Offer(index);
+  }
   NoteNorm();
   if (cursor_ % count_ == 0) EndStep();
 }
@@ -327,21 +341,32 @@ void Simulation::EndStep() {
   running_ = StepTotals();
 }
 
-bool Simulation::Repeats() const {
-  if (totals_.size() < 3) return false;
-  const StepTotals& a = totals_[totals_.size() - 2];
-  const StepTotals& b = totals_.back();
-  const Nanoseconds before = totals_[totals_.size() - 3].end;
-  return a.end - before == b.end - a.end && a.bytes == b.bytes && a.state == b.state;
+// The number of steps after which they repeat; 0 when they have not.
+int64_t Simulation::Period() const {
+  constexpr size_t kPeriodMax = 6;
+  const size_t n = totals_.size();
+  const auto duration = [this](size_t step) { return totals_[step].end - totals_[step - 1].end; };
+  for (size_t period = 1; period <= kPeriodMax && 2 * period < n; ++period) {
+    bool equal = true;
+    for (size_t i = n - period; i < n && equal; ++i) {
+      const StepTotals& a = totals_[i - period];
+      const StepTotals& b = totals_[i];
+      equal = duration(i - period) == duration(i) && a.bytes == b.bytes && a.state == b.state;
+    }
+    if (equal) return static_cast<int64_t>(period);
+  }
+  return 0;
 }
 
 SimulatedStep Simulation::Result() const {
   SimulatedStep result;
-  result.steady = Repeats();
+  const int64_t period = Period();
+  result.steady = period > 0;
   result.steps = static_cast<int64_t>(totals_.size());
   result.moves_total = moves_;
   result.events = events_;
-  const size_t averaged = result.steady ? 1 : std::max<size_t>(totals_.size() / 3, 1);
+  const size_t averaged =
+      result.steady ? static_cast<size_t>(period) : std::max<size_t>(totals_.size() / 3, 1);
   const size_t first = totals_.size() - averaged;
   const Nanoseconds begin = first == 0 ? 0 : totals_[first - 1].end;
   const auto n = static_cast<int64_t>(averaged);

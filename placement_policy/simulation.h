@@ -92,7 +92,7 @@ class Simulation {
   void AfterUse(int32_t use);
   void EndGradients(int64_t moment);
   void EndStep();
-  bool Repeats() const;
+  int64_t Period() const;
   SimulatedStep Result() const;
   absl::Status Stuck() const;
   const MovementProblem::Moment& moment_at(Time time) const {
@@ -119,6 +119,8 @@ class Simulation {
   // The next block to fetch, with its moment; none when nothing may start now.
   int32_t PickFetch();
   int32_t PickOnDemand();
+  // From when on the plan lets content for the block's next use be fetched.
+  Time FetchFrom(const Block& b) const;
   // Whether `slots` are free now; evicts what may go for them. `for_use`: when they are used.
   bool MakeRoom(int64_t slots, Time for_use);
   int32_t PickVictim(Time for_use) const;
@@ -175,6 +177,7 @@ class Simulation {
   std::array<Lane, kSimulatedLaneCount> lanes_{};
 
   Tasks fetches_;           // kKeepSet: blocks whose content is on the host
+  Tasks early_fetches_;     // of these, by the moment from which the plan allows the fetch
   Tasks write_downs_;       // blocks that leave, gradients among them
   Tasks file_write_downs_;  // of these, blocks of files
   Tasks early_writes_;

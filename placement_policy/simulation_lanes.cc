@@ -132,12 +132,22 @@ bool Simulation::StartFetch() {
   return true;
 }
 
+Simulation::Time Simulation::FetchFrom(const Block& b) const {
+  if (plan_.fetch_ahead_max.empty()) return 0;
+  return b.next_use - plan_.fetch_ahead_max[static_cast<size_t>(b.use)];
+}
+
 int32_t Simulation::PickFetch() {
   while (!fetches_.empty()) {
     const auto [time, index] = fetches_.top();
     const Block& b = block(index);
     if (b.phase != Phase::kAbsent || !b.wanted || b.pending || b.next_use != time) {
       fetches_.pop();
+      continue;
+    }
+    if (const Time from = FetchFrom(b); from > cursor_) {
+      fetches_.pop();
+      early_fetches_.push({from, index});
       continue;
     }
     const int64_t reserve = time > cursor_ ? plan_.write_reserve : 0;

@@ -35,6 +35,10 @@ struct MovementPlan {
   std::vector<bool> keep = {};
   // Slots that early fetches leave free for gradients and changed blocks on their way out.
   int64_t write_reserve = 2;
+  // By use: content for it is fetched at most so many moments ahead. Empty: as early as possible.
+  std::vector<int32_t> fetch_ahead_max = {};
+  // By use: what it changes is not written back before it is dropped. Empty: none is held back.
+  std::vector<bool> write_late = {};
   EvictionOrder eviction = EvictionOrder::kFurthestNextUse;
   int64_t look_ahead = 0;
   std::vector<Residency> residency = {};  // kOnDemand, by block; empty: all floating
@@ -78,8 +82,10 @@ struct SimulationOptions {
 
 struct SimulatedStep {
   Nanoseconds elapsed = 0;  // of one step in the steady state
-  bool steady = false;      // consecutive steps were equal in time, bytes and what was left to do
-  int64_t steps = 0;        // simulated
+  // The last one to six steps were equal to those before them in time, bytes, and what was left to
+  // do; averages are over these.
+  bool steady = false;
+  int64_t steps = 0;  // simulated
   Nanoseconds compute = 0;
   std::array<Nanoseconds, kSimulatedStallCount> stalls{};
   std::array<Nanoseconds, kSimulatedLaneCount> busy{};

@@ -1,0 +1,51 @@
+// The fastest movement plan that can be found for one problem: what stays, how many slots are left
+// free, and how early content is fetched. Each candidate is simulated.
+//
+// Candidates: the keep set (keep_set.h) under several reserves; moving on demand, by both eviction
+// orders and several look-aheads; and for problems with few uses local searches from some of these,
+// which flip kept gaps or limit how early a fetch may start, one or two such changes at a time.
+//
+// Deterministic: equal arguments give equal plans.
+#ifndef GANTRY_PLACEMENT_POLICY_MOVEMENT_SEARCH_H_
+#define GANTRY_PLACEMENT_POLICY_MOVEMENT_SEARCH_H_
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "placement_policy/movement_problem.h"
+#include "placement_policy/simulator.h"
+
+namespace gantry {
+
+struct MovementSearchOptions {
+  std::vector<bool> pinned = {};  // by block: its gaps are kept first; empty: none
+  // No plan can be faster: the search ends when it has one within 0.02 % of this. 0: unknown.
+  Nanoseconds bound = 0;
+  // Whether a plan may be chosen, beside that it works; empty: every one.
+  std::function<bool(const MovementPlan&)> allowed = {};
+  // For problems with at most so many uses there is a local search.
+  int64_t local_search_uses_max = 96;
+  int64_t simulations_max = 4000;
+};
+
+struct FoundMovement {
+  MovementPlan plan;
+  SimulatedStep step;
+  int64_t simulations = 0;
+};
+
+// The plan of the keep set with this reserve, which is right almost everywhere.
+MovementPlan PlainMovement(const MovementProblem& problem, const UseCycle& cycle,
+                           std::vector<bool> pinned);
+
+// Errors: those of Simulate, for the first candidate, when none works; kResourceExhausted when none
+// is allowed. REQUIRES: problem.Validate() is OK.
+absl::StatusOr<FoundMovement> SearchMovement(const MovementProblem& problem,
+                                             const MovementSearchOptions& options);
+
+}  // namespace gantry
+
+#endif  // GANTRY_PLACEMENT_POLICY_MOVEMENT_SEARCH_H_
