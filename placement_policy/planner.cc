@@ -120,7 +120,9 @@ class Planner {
                                " slots are needed for parameters and optimizer states; there are ",
                                machine_.host_slots, ", and no file tier");
     }
-    shape.host_buffers = std::max<int64_t>(shape.host_buffers, 2);
+    // As many as wanted or fit, two at least.
+    const int64_t most = std::max<int64_t>(room.states / states_max_, 2);
+    shape.host_buffers = std::clamp<int64_t>(shape.host_buffers, 2, most);
     const HostRoom beside = HostRoomOf(trace_, machine_, shape);
     if (beside.states < 0) {
       return ResourceExhausted("host memory: ", beside.slots_needed,

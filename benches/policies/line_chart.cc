@@ -29,7 +29,7 @@ std::string Number(double value, const char* format) {
   return {buffer.data(), static_cast<size_t>(length)};
 }
 std::string At(double coordinate) { return Number(coordinate, "%.1f"); }
-std::string Label(double value) { return Number(value, "%.4g"); }
+std::string Label(double value) { return Number(value, "%.3g"); }
 
 bool Shown(double value, ChartScale scale) {
   return std::isfinite(value) && (scale == ChartScale::kLinear || value > 0.0);
@@ -58,6 +58,7 @@ class Axis {
       }
     }
     if (!any) low_ = high_ = 1.0;
+    high_ = std::max(high_, chart.reach);
     if (scale_ == ChartScale::kLinear) {
       Linear();
     } else {

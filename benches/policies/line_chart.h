@@ -30,6 +30,7 @@ struct LineChart {
   std::string title;
   std::vector<std::string> positions = {};  // along the horizontal axis, evenly spread
   ChartScale scale = ChartScale::kLinear;
+  double reach = 0.0;     // the vertical axis goes up to this at least
   std::string unit = {};  // behind the numbers of the vertical axis
   std::vector<ChartLine> lines = {};
 };

@@ -47,6 +47,12 @@ TEST(LineChartTest, LargerValuesLieHigher) {
   EXPECT_THAT(svg, HasSubstr("cy=\"26.0\" r=\"3\"><title>high"));  // the top
 }
 
+TEST(LineChartTest, TheAxisReachesWhatItShould) {
+  LineChart chart = Example();
+  chart.reach = 100.0;
+  EXPECT_THAT(ChartSvg(chart), HasSubstr(">100 s<"));
+}
+
 TEST(LineChartTest, ALogarithmicAxisSkipsWhatItCannotShow) {
   LineChart chart = Example();
   chart.scale = ChartScale::kLog;

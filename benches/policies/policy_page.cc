@@ -39,7 +39,8 @@ body { margin: 0 auto; padding: 1rem; max-width: 75rem; background: var(--back);
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; }
 h3 { font-size: 1rem; margin: 1.2rem 0 .3rem; font-weight: 600; }
 p, .soft { color: var(--soft); max-width: 46rem; }
-.charts { display: grid; gap: .75rem; grid-template-columns: repeat(auto-fill, minmax(17rem, 1fr)); }
+.charts { display: grid; gap: .75rem;
+  grid-template-columns: repeat(auto-fill, minmax(17rem, 1fr)); }
 .charts svg { background: var(--card); border-radius: 6px; width: 100%; height: auto; }
 svg text { fill: var(--soft); font: 10px system-ui, sans-serif; }
 svg .title { fill: var(--ink); font-size: 11px; font-weight: 600; }
@@ -55,7 +56,8 @@ summary { cursor: pointer; font-weight: 600; padding: .4rem 0; }
 table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .2rem .8rem .2rem 0; border-bottom: 1px solid var(--grid);
   white-space: nowrap; }
-td.number { text-align: right; } td.note { white-space: normal; min-width: 18rem; }
+td.number { text-align: right; }
+td.note { white-space: normal; min-width: 12rem; overflow-wrap: anywhere; }
 </style></head><body>
 )";
 
@@ -99,6 +101,7 @@ LineChart ChartOf(const PolicySuite& suite, const std::vector<const CaseOutcome*
   LineChart chart{.title = std::move(title)};
   chart.scale = curve == Curve::kTime ? ChartScale::kLog : ChartScale::kLinear;
   chart.unit = curve == Curve::kTime ? " s" : " %";
+  if (curve == Curve::kPracticality) chart.reach = 100.0;
   for (const double budget : suite.budgets) {
     chart.positions.push_back(StrCat(Number(budget * 100.0, "%.3g"), " %"));
   }

@@ -20,6 +20,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "placement_policy/check_fits.h"
+#include "placement_policy/lower_bound.h"
 #include "placement_policy/machine.h"
 #include "placement_policy/model_shape.h"
 #include "placement_policy/planner.h"
@@ -145,6 +146,9 @@ absl::StatusOr<CaseOutcome> RunCase(const PolicySuite& suite, const PolicyCase& 
     absl::StatusOr<MovementDecision> decision =
         PolicyOf(suite.policies[i]).plan(trace, budgeted, {.wait_for_norm = suite.wait_for_norm});
     if (decision.ok()) {
+      const LowerBound bound = ComputeLowerBound(decision->training.problem, {});
+      policy.bound = bound.total;
+      policy.limit = Name(bound.limit);
       policy.shape = decision->shape;
       policy.step = std::move(decision->predicted);
     } else {

@@ -24,6 +24,7 @@
 #include "trainer/cli/help_command.h"
 #include "trainer/cli/inspect_command.h"
 #include "trainer/cli/interrupt.h"
+#include "trainer/cli/plan_command.h"
 #include "trainer/cli/profile_command.h"
 #include "trainer/cli/train_command.h"
 
@@ -44,6 +45,7 @@ CommandResult Dispatch(Arguments arguments, const CommandContext& context) {
   if (command == "bench") return BenchCommand(std::move(arguments), context);
   if (command == "clean") return CleanCommand(std::move(arguments), context);
   if (command == "inspect") return InspectCommand(std::move(arguments), context);
+  if (command == "plan") return PlanCommand(std::move(arguments), context);
   if (command == "profile") return ProfileCommand(std::move(arguments), context);
   if (command == "help") return HelpCommand(arguments, context);
   if (command == "version") return VersionCommand(std::move(arguments), context);

@@ -1,12 +1,16 @@
 #include "trainer/cli/help_command.h"
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/strings.h"
+#include "placement_policy/built_in_models.h"
+#include "placement_policy/machine_catalog.h"
 #include "trainer/cli/arguments.h"
 #include "trainer/cli/command.h"
 #include "trainer/cli/config.h"
@@ -23,9 +27,10 @@ constexpr std::string_view kOverview =
   demo       train 100 million parameters in 128 MiB of device memory and compare with all resident
   inspect    show what a checkpoint holds
   clean      remove what runs that died left in their spill folders
-  bench      measure files, lanes, optimizer and leases beside what bounds them
+  bench      measure files, lanes, optimizer and leases beside what bounds them; compare policies
+  plan       what training a model on some machine would be like: memory, speed, upgrades
   profile    measure this machine for plans, and write a machine file
-  help       this text; `gantry help COMMAND`, `gantry help config`
+  help       this text; `gantry help COMMAND`, `gantry help config`, `gantry help machines`
   version    the version
 
 --json prints one JSON object on standard output at the end; progress goes to standard error.
@@ -96,6 +101,37 @@ FOLDER (default: the current one) is on the drive to be measured; files made the
 figure and its bound are measured in turns, --pairs of them, of about --seconds each, on --size of
 data; --quick takes less of each. The wear of the drive is computed for --model-parameters and a
 drive that may be written --drive-tbw terabytes. Build for speed: ./dev bench NAME does.
+
+       gantry bench policies [--models=MODEL,...] [--trace=FILE,...] [--machine=MACHINE,...]
+                    [--budgets=SHARE,...] [--tokens=N,...] [--policies=NAME,...] [--wait-for-norm]
+                    [--quick] [--threads=N] [--html=FILE] [--json]
+
+  policies  placement policies on simulated steps beside the least that any plan can take
+
+Models and machines are as in `gantry plan`, traces those that `gantry train --trace=FILE` writes.
+SHARE is device memory as a share of the training state, 16 bytes a parameter. --html writes one
+page with curves. Without options it runs a suite of four models on four machines; minutes.
+)";
+
+constexpr std::string_view kPlan =
+    R"(usage: gantry plan --model=MODEL --machine=MACHINE [--seq=N] [--batch=N] [--micro-batches=N]
+                   [--order=micro-batch-major|layer-major] [--recompute=auto|full|none]
+                   [--clip=none|speculative|exact] [--lora=RANK] [--ranks=N] [--zero=0|1|2|3]
+                   [--device-memory=SIZE] [--host-memory=SIZE] [--drives=N] [--drive-tbw=N]
+                   [--threads=N] [--json]
+
+Simulates a training step and says which bytes lie where, the least memory that would do, seconds a
+step beside the least that any plan can take, how long the drives last, the largest model of the
+family that fits, and what each upgrade would buy. Needs neither the weights nor the machine.
+
+MODEL is a folder with a config.json, such a file, or a built-in name. MACHINE is a machine file
+(`gantry profile machine` writes one) or a name like rtx4090+pcie4+2xgen4; `gantry help machines`
+lists what names are made of. A step is --micro-batches of --batch sequences of --seq tokens, on
+each of --ranks machines, which divide what --zero says. --clip=exact waits for the gradient norm
+before it updates. docs/planning.md says what the figures are worth.
+
+  gantry plan --model=llama3-70b --machine=rtx4090+host=256GiB+2xgen4 --batch=4
+  gantry plan --model=Qwen2.5-7B/ --machine=mine.json --lora=16 --seq=4096 --json
 )";
 
 constexpr std::string_view kProfile =
@@ -114,6 +150,29 @@ bazel build --config=release //trainer/cli:gantry does.
 
 constexpr std::string_view kVersion = "usage: gantry version [--json]\n";
 
+constexpr std::string_view kMachines =
+    R"(A machine's name is DEVICE[+PART ...], as in rtx4090+pcie4+2xgen4 or a100-80+host=256GiB: a
+device, which has a link and a host of its own, and what replaces them. From one to eight drives
+("gen4", "2xgen4"); without one there are no files. host=SIZE, vram=SIZE and dram=SIZE (bytes a
+second of updates) set memory. Figures are data sheets' or assumed: `gantry plan` says which.
+
+)";
+
+std::string MachinesHelp() {
+  std::string text(kMachines);
+  for (const CatalogPart& part : CatalogParts()) {
+    constexpr size_t kColumn = 16;
+    const std::string_view name = part.name;
+    text += StrCat("  ", name, std::string(kColumn - std::min(kColumn - 1, name.size()), ' '),
+                   part.text, "\n");
+  }
+  std::string models;
+  for (const std::string_view name : BuiltInModelNames()) {
+    models += StrCat(models.empty() ? "" : ", ", name);
+  }
+  return text + "\nBuilt-in models: " + models + "\n";
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> HelpText(std::string_view command) {
@@ -124,11 +183,14 @@ absl::StatusOr<std::string> HelpText(std::string_view command) {
   if (command == "inspect") return std::string(kInspect);
   if (command == "clean") return std::string(kClean);
   if (command == "bench") return std::string(kBench);
+  if (command == "plan") return std::string(kPlan);
   if (command == "profile") return std::string(kProfile);
   if (command == "version") return std::string(kVersion);
   if (command == "config") return ConfigHelp();
-  const std::array<std::string, 10> names = {"train", "generate", "demo", "inspect", "clean",
-                                             "bench", "profile",  "help", "version", "config"};
+  if (command == "machines") return MachinesHelp();
+  const std::array<std::string, 12> names = {"train", "generate", "demo",   "inspect",
+                                             "clean", "bench",    "plan",   "profile",
+                                             "help",  "version",  "config", "machines"};
   const std::string nearest = NearestName(command, names.data(), names.size());
   if (nearest.empty()) {
     return InvalidArgument("unknown command '", command, "'; `gantry help` lists all");
