@@ -371,9 +371,9 @@ absl::Status EngineImpl::CreateTiers() {
   update_times_.emplace(chunks);
   leaves_.assign(static_cast<size_t>(manager_->block_count()), 0);
   chunk_leases_.assign(static_cast<size_t>(chunks), 0);
-  gradients_missing_.assign(static_cast<size_t>(chunks), 0);
-  contributed_.assign(specs_.size(), 0);
-  ready_.assign(specs_.size(), 0);
+  progress_.gradients_missing.assign(static_cast<size_t>(chunks), 0);
+  progress_.contributed.assign(specs_.size(), 0);
+  progress_.ready.assign(specs_.size(), 0);
   for (size_t t = 0; t < specs_.size(); ++t) {
     const TensorId tensor(static_cast<int64_t>(t));
     chunks_of_tensor_.push_back(layout_->ChunksOf(tensor));
@@ -427,9 +427,9 @@ EngineStatistics EngineImpl::statistics() const {
     result.lanes[l] = counters;
   }
   result.stalls = stalls_;
-  result.leases = leases_;
-  result.leases_waited = leases_waited_;
-  result.leases_off_plan = leases_off_plan_;
+  result.leases = lease_counts_.all;
+  result.leases_waited = lease_counts_.waited;
+  result.leases_off_plan = lease_counts_.off_plan;
   result.updates_speculated = updates_->speculated();
   result.updates_taken_back = updates_->taken_back();
   result.chunk_elements = layout_->chunk_elements();
@@ -449,10 +449,10 @@ void EngineImpl::ResetStatistics() {
     lanes_base_[static_cast<size_t>(lane)] = transfers_->counters(static_cast<TransferLane>(lane));
   }
   stalls_ = {};
-  leases_ = leases_waited_ = leases_off_plan_ = 0;
+  lease_counts_ = {};
 }
 
-EngineImpl::CompiledPlan EngineImpl::MakePlan(CompiledStep step) {
+CompiledPlan EngineImpl::MakePlan(CompiledStep step) {
   CompiledPlan plan;
   plan.step = std::move(step);
   plan.next_use = std::make_unique<NextUseIndex>(plan.step.trace);

@@ -23,6 +23,7 @@
 #include "gemini/block_mover.h"
 #include "gemini/budget.h"
 #include "gemini/engine.h"
+#include "gemini/engine_parts.h"
 #include "gemini/memory_tracer.h"
 #include "gemini/plan_follower.h"
 #include "gemini/step_times.h"
@@ -65,22 +66,6 @@ class EngineImpl final : public Engine, private SlotSource {
   absl::Status Prepare();
 
  private:
-  // How a block is needed by whoever pins it.
-  struct Need {
-    enum class Mode : uint8_t { kRead, kWrite, kCreate };
-    BlockIndex block;
-    Mode mode;
-    ChunkId chunk;
-  };
-  struct CompiledPlan {
-    CompiledStep step;
-    std::unique_ptr<NextUseIndex> next_use;
-    std::unique_ptr<StepTimer> timer;
-    // With the policy `planned`, once the times of the step are known.
-    std::unique_ptr<PlanFollower> follower;
-    bool planning_failed = false;  // said once; the step goes on without a plan
-    MovementReport report;
-  };
   static CompiledPlan MakePlan(CompiledStep step);
 
   // engine.cc
@@ -168,10 +153,6 @@ class EngineImpl final : public Engine, private SlotSource {
   void DropRecording();
 
   // engine_state.cc
-  struct BlockBytes {
-    StateKind kind;
-    std::span<const std::byte> bytes;
-  };
   absl::Status CheckStateAccess(StateKind kind, TensorId tensor, int64_t first,
                                 int64_t bytes) const;
   template <typename Visit>
@@ -203,7 +184,6 @@ class EngineImpl final : public Engine, private SlotSource {
       GANTRY_REQUIRES(mutex_);
 
   BlockIndex Index(StateKind kind, ChunkId chunk) const { return manager_->IndexOf({kind, chunk}); }
-  bool recording_live() const { return tracer_.recording() && !dry_run(); }
 
   const EngineOptions options_;
 
@@ -219,7 +199,7 @@ class EngineImpl final : public Engine, private SlotSource {
   std::vector<ParameterUse> uses_scratch_;
   std::string recording_key_;  // of the step that tracer_ records
 
-  // Set by Seal, constant afterwards.
+  // Set by Seal, constant afterwards; a movement plan changes where updates run.
   std::optional<ChunkLayout> layout_;
   Placement placement_;
   int64_t device_slots_ = 0;
@@ -232,8 +212,7 @@ class EngineImpl final : public Engine, private SlotSource {
   CondVar changed_;      // a transfer or an update finished, or the engine failed
   CondVar update_work_;  // a job may be runnable
   bool stopping_ GANTRY_GUARDED_BY(mutex_) = false;
-  // Null from StopBackground on: what events of the loop may still hold of this engine.
-  std::shared_ptr<EngineImpl*> simulated_self_;
+  std::shared_ptr<EngineImpl*> simulated_self_;  // for events of the loop; null once stopped
   bool simulated_job_ = false;  // the event loop holds a job; the caller's thread only
   absl::Status failure_ GANTRY_GUARDED_BY(mutex_);
   std::map<std::string, CompiledPlan, std::less<>> plans_ GANTRY_GUARDED_BY(mutex_);
@@ -249,15 +228,11 @@ class EngineImpl final : public Engine, private SlotSource {
   std::vector<Need> needs_ GANTRY_GUARDED_BY(mutex_);  // of the lease being made
   int64_t open_leases_ GANTRY_GUARDED_BY(mutex_) = 0;
   std::vector<int32_t> chunk_leases_ GANTRY_GUARDED_BY(mutex_);
-  std::vector<int32_t> gradients_missing_ GANTRY_GUARDED_BY(mutex_);  // per chunk, this step
-  std::vector<char> contributed_ GANTRY_GUARDED_BY(mutex_);           // per tensor, this step
-  std::vector<char> ready_ GANTRY_GUARDED_BY(mutex_);                 // per tensor, this step
+  StepProgress progress_ GANTRY_GUARDED_BY(mutex_);
   std::array<Nanoseconds, kStallCauseCount> stalls_ GANTRY_GUARDED_BY(mutex_){};
   Nanoseconds waited_ GANTRY_GUARDED_BY(mutex_) = 0;                   // all stalls since Seal
   std::optional<RecentTimes> update_times_ GANTRY_GUARDED_BY(mutex_);  // by chunk
-  int64_t leases_ GANTRY_GUARDED_BY(mutex_) = 0;
-  int64_t leases_waited_ GANTRY_GUARDED_BY(mutex_) = 0;
-  int64_t leases_off_plan_ GANTRY_GUARDED_BY(mutex_) = 0;
+  LeaseCounts lease_counts_ GANTRY_GUARDED_BY(mutex_);
   int64_t waits_this_step_ GANTRY_GUARDED_BY(mutex_) = 1;
   bool settled_ GANTRY_GUARDED_BY(mutex_) = false;  // everything is resident: nothing to fetch
   std::array<TransferCounters, kTransferLaneCount> lanes_base_ GANTRY_GUARDED_BY(mutex_){};

@@ -53,7 +53,7 @@ absl::Status EngineImpl::CheckUses(std::span<const ParameterUse> uses,
     for (size_t j = 0; j < i; ++j) {
       GANTRY_CHECK(uses[i].tensor != uses[j].tensor) << name << " leases a tensor twice";
     }
-    if (!dry_run() && ready_[t] != 0) {
+    if (!dry_run() && progress_.ready[t] != 0) {
       return FailedPrecondition("operator '", name, "' uses '", specs_[t].name,
                                 "' after its gradient was declared ready in this step");
     }
@@ -172,7 +172,7 @@ absl::Status EngineImpl::WaitAndPin(Tier tier, std::span<const Need> needs, std:
     if (pinned) return absl::OkStatus();
     // Room for a new gradient that was there at once is no wait.
     if (!std::exchange(waited, true)) {
-      ++leases_waited_;
+      ++lease_counts_.waited;
       ++waits_this_step_;
       settled_ = false;
     }
@@ -216,7 +216,7 @@ absl::Status EngineImpl::PumpLocked() {
 
 // Advances the cursor to the moment behind the given lease.
 void EngineImpl::FollowPlan(std::span<const ParameterUse> uses, Phase phase) {
-  ++leases_;
+  ++lease_counts_.all;
   ++moment_clock_;
   if (plan_ == nullptr) return;
   const std::vector<uint64_t>& signatures = plan_->step.signatures;
@@ -225,7 +225,7 @@ void EngineImpl::FollowPlan(std::span<const ParameterUse> uses, Phase phase) {
   if (cursor_ < count && signatures[static_cast<size_t>(cursor_)] == signature) {
     ++cursor_;
   } else {
-    ++leases_off_plan_;
+    ++lease_counts_.off_plan;
     const int64_t end = std::min(count, cursor_ + kResyncWindow);
     int64_t next = cursor_;
     while (next < end && signatures[static_cast<size_t>(next)] != signature) ++next;
@@ -292,7 +292,7 @@ void EngineImpl::FinishLease(Lease& lease, std::span<const ParameterUse> uses) {
     LeasedTensor leased = leased_[t];
     if (use.access == ParameterAccess::kGradient) leased.parameter = nullptr;
     if (use.access == ParameterAccess::kRead) leased.gradient = nullptr;
-    if (contributed_[t] != 0) leased.gradient_content = GradientContent::kPartial;
+    if (progress_.contributed[t] != 0) leased.gradient_content = GradientContent::kPartial;
     LeaseAccess::Add(lease, use.access, leased);
   }
 }
@@ -345,7 +345,7 @@ void EngineImpl::ReleaseLease(const Lease& lease) {
   Unpin(Tier::kDevice, needs_);
   for (const ParameterUse& use : uses_scratch_) {
     if (use.access != ParameterAccess::kRead) {
-      contributed_[static_cast<size_t>(use.tensor.value())] = 1;
+      progress_.contributed[static_cast<size_t>(use.tensor.value())] = 1;
     }
   }
   for (const ParameterUse& use : uses_scratch_) {
