@@ -62,7 +62,6 @@ class EngineImpl final : public Engine, private SlotSource {
   const Trace* trace(std::string_view key) override;
   MovementReport movement_report(std::string_view key) const override;
 
-  // Prepares the dry arena; part of creation.
   absl::Status Prepare();
 
  private:
@@ -92,7 +91,6 @@ class EngineImpl final : public Engine, private SlotSource {
   std::optional<UpdateQueue::Job> TakeJob() GANTRY_REQUIRES(mutex_);
   Nanoseconds RunJob(const UpdateQueue::Job& job);  // how long it took
   void FinishJob(const UpdateQueue::Job& job, Nanoseconds time) GANTRY_REQUIRES(mutex_);
-  // Has a job that can run be run.
   void WakeUpdates() GANTRY_REQUIRES(mutex_);
   // In a simulation: what the mover thread would do; and how long a job takes.
   void OnSimulatedCompletion() GANTRY_EXCLUDES(mutex_);
@@ -141,7 +139,6 @@ class EngineImpl final : public Engine, private SlotSource {
   void FillTimes(CompiledStep& step, const StepTimer& timer) const GANTRY_REQUIRES(mutex_);
   MachineRates MeasuredRates(const Trace& trace) const GANTRY_REQUIRES(mutex_);
   PlanFollower::Presence PresenceOf(BlockIndex block) const GANTRY_REQUIRES(mutex_);
-  // After a lease: what the plan drops goes.
   void NoteLeaving(std::span<const Need> needs) GANTRY_REQUIRES(mutex_);
   void DropLeaving(std::span<const Need> needs) GANTRY_REQUIRES(mutex_);
 

@@ -137,7 +137,8 @@ TEST(Config, YamlErrorsNameLineKeyAndExpectation) {
        "c.yaml:1: memory.device: expected one of unified, emulated, not 'gpu'"},
       {"train: {dtype: f16}", "c.yaml:1: train.dtype: expected one of f32, bf16, not 'f16'"},
       {"memory: {policy: best}",
-       "c.yaml:1: memory.policy: expected one of device, cpu, static, auto, lru, not 'best'"},
+       "c.yaml:1: memory.policy: expected one of planned, device, cpu, static, auto, lru, not "
+       "'best'"},
       {"model: {layer: 3}", "c.yaml:1: unknown key 'model.layer', did you mean 'model.layers'?"},
       {"modle: {layers: 3}", "c.yaml:1: unknown key 'modle.layers', did you mean 'model.layers'?"},
       {"layers: 3", "c.yaml:1: unknown key 'layers', did you mean 'model.layers'?"},
