@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <random>
 #include <set>
 #include <span>
 #include <string>
@@ -81,10 +80,7 @@ TEST(HashTest, Digest64IsTheLowHalfOfTheHexDigest) {
 // Every compilation against the streaming digest, which is the baseline's, at every alignment that
 // vector loads could mind.
 TEST(HashTest, VariantsAreEqual) {
-  const uint64_t seed = std::random_device()();
-  RecordProperty("seed", std::to_string(seed));
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  const Random random({.seed = seed, .stream = 0});
+  const Random random({.seed = 1, .stream = 0});
   std::vector<std::byte> bytes((size_t{3} << 20) + 64);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(random.Bits(i));
   std::vector<size_t> sizes;
