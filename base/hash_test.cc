@@ -80,7 +80,7 @@ TEST(HashTest, Digest64IsTheLowHalfOfTheHexDigest) {
 // Every compilation against the streaming digest, which is the baseline's, at every alignment that
 // vector loads could mind.
 TEST(HashTest, VariantsAreEqual) {
-  const Random random({.seed = 20, .stream = 0});
+  const Random random({.seed = 1, .stream = 0});
   std::vector<std::byte> bytes((size_t{3} << 20) + 64);
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(random.Bits(i));
   std::vector<size_t> sizes;
