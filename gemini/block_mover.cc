@@ -24,6 +24,7 @@ BlockMover::BlockMover(const Options& options)
     : manager_(*options.manager), transfers_(*options.transfers), order_(options.order) {
   const auto blocks = static_cast<size_t>(manager_.block_count());
   keys_.assign(blocks, 0);
+  homes_.assign(blocks, Tier::kHost);
   for (int tier = 0; tier < 2; ++tier) {
     rank_[static_cast<size_t>(tier)].assign(blocks, kUnwanted);
     evictor_[static_cast<size_t>(tier)].assign(blocks, kUnwanted);
@@ -48,8 +49,6 @@ void BlockMover::SetWants(WantPriority priority, std::vector<Want> wants) {
     for (size_t i = list.size(); i-- > 0;) {
       const Rank rank = (p << 20) + static_cast<Rank>(i);
       rank_[static_cast<size_t>(list[i].tier)][static_cast<size_t>(list[i].block)] = rank;
-      // On the way to the device the host copy is wanted as much.
-      if (list[i].tier == Tier::kDevice) rank_[1][static_cast<size_t>(list[i].block)] = rank;
     }
   }
 }
@@ -57,20 +56,30 @@ void BlockMover::SetWants(WantPriority priority, std::vector<Want> wants) {
 absl::StatusOr<int64_t> BlockMover::Pump() {
   progress_ = 0;
   claimed_ = {0, 0};
+  shortage_.reset();
   if (activation_need_ > 0) {
     const Want room{.block = -1, .tier = Tier::kDevice, .source = Want::Source::kNothing};
     GANTRY_ASSIGN_OR_RETURN(const bool there, MakeRoom(Tier::kDevice, activation_need_, room, -1));
     // The compute thread takes the slots itself, after this.
     if (there) claimed_[static_cast<size_t>(Tier::kDevice)] += activation_need_;
   }
-  GANTRY_RETURN_IF_ERROR(AdvanceDrains());
+  // Each right before the want that it makes room for.
+  std::vector<BlockIndex> drains = drains_;
+  std::ranges::stable_sort(drains, {}, [this](BlockIndex block) { return DrainRank(block); });
+  auto drain = drains.begin();
   for (int p = 0; p < kWantPriorityCount; ++p) {
     const std::vector<Want>& list = wants_[static_cast<size_t>(p)];
     for (size_t i = 0; i < list.size(); ++i) {
-      GANTRY_RETURN_IF_ERROR(Advance(list[i], (p << 20) + static_cast<Rank>(i)));
+      const Rank rank = (p << 20) + static_cast<Rank>(i);
+      for (; drain != drains.end() && DrainRank(*drain) < rank; ++drain) {
+        GANTRY_RETURN_IF_ERROR(RetryDrain(*drain));
+      }
+      GANTRY_RETURN_IF_ERROR(Advance(list[i], rank));
     }
   }
+  for (; drain != drains.end(); ++drain) GANTRY_RETURN_IF_ERROR(RetryDrain(*drain));
   UpdatePriorities();
+  GANTRY_RETURN_IF_ERROR(LiftForHost());
   return progress_;
 }
 
@@ -112,7 +121,10 @@ absl::Status BlockMover::Advance(const Want& want, Rank rank) {
   GANTRY_CHECK(from_near || record.file_valid)
       << "wanted on " << want.tier << " but nowhere valid: " << manager_.Describe(want.block);
   GANTRY_ASSIGN_OR_RETURN(const bool room, MakeRoom(want.tier, record.slots, want, rank));
-  if (!room) return absl::OkStatus();
+  if (!room) {
+    NoteShortage(want, rank);
+    return absl::OkStatus();
+  }
   // Making room may have moved the source itself.
   if (from_near && manager_.copy(want.block, neighbour).phase != CopyPhase::kValid) {
     return absl::OkStatus();
@@ -125,7 +137,10 @@ absl::Status BlockMover::Advance(const Want& want, Rank rank) {
 absl::Status BlockMover::Materialise(const Want& want, Rank rank) {
   const BlockRecord& record = manager_.block(want.block);
   GANTRY_ASSIGN_OR_RETURN(const bool room, MakeRoom(want.tier, record.slots, want, rank));
-  if (!room) return absl::OkStatus();
+  if (!room) {
+    NoteShortage(want, rank);
+    return absl::OkStatus();
+  }
   GANTRY_CHECK(manager_.TryBeginFill(want.block, want.tier)) << manager_.Describe(want.block);
   if (want.source == Want::Source::kContent) {
     const auto bytes = static_cast<size_t>(manager_.layout().slot_bytes().count());
@@ -135,6 +150,11 @@ absl::Status BlockMover::Materialise(const Want& want, Rank rank) {
   }
   ++progress_;
   return manager_.CompleteFill(want.block, want.tier);
+}
+
+void BlockMover::NoteShortage(const Want& want, Rank rank) {
+  if (want.tier != Tier::kHost || rank >= kPrefetchBegin || shortage_.has_value()) return;
+  shortage_ = Shortage{.want = want, .rank = rank};
 }
 
 absl::StatusOr<bool> BlockMover::MakeRoom(Tier tier, int64_t slots, const Want& want, Rank rank) {
@@ -155,12 +175,20 @@ absl::StatusOr<bool> BlockMover::MakeRoom(Tier tier, int64_t slots, const Want& 
 }
 
 void BlockMover::Hurry(Tier tier, int64_t slots, Rank rank) {
+  const auto hurry = [&](BlockIndex block) {
+    Rank& evictor = evictor_[static_cast<size_t>(tier)][static_cast<size_t>(block)];
+    evictor = std::min(evictor, rank);
+    slots -= manager_.block(block).slots;
+  };
   for (const auto& [ticket, move] : moves_) {
     if (slots <= 0) return;
     if (move.from != tier || !manager_.copy(move.block, tier).evicting) continue;
-    Rank& evictor = evictor_[static_cast<size_t>(tier)][static_cast<size_t>(move.block)];
-    evictor = std::min(evictor, rank);
-    slots -= manager_.block(move.block).slots;
+    hurry(move.block);
+  }
+  if (tier != Tier::kDevice) return;
+  for (const BlockIndex block : drains_) {
+    if (slots <= 0) return;
+    hurry(block);
   }
 }
 
@@ -169,8 +197,7 @@ bool BlockMover::MayLeave(BlockIndex block, Tier tier, const Want& want, Rank ra
   if (!c.idle() || c.evicting || block == want.block) return false;
   if (RankOf(block, tier) <= rank) return false;
   if (!has_files() && WritesToFile(tier) && !manager_.HasOtherCopy(block, tier)) return false;
-  const bool prefetch = rank >= (static_cast<Rank>(WantPriority::kPrefetch) << 20);
-  if (!prefetch) return true;
+  if (rank < kPrefetchBegin) return true;
   if (residency_[static_cast<size_t>(tier)][static_cast<size_t>(block)] == Residency::kPinned) {
     return false;
   }
@@ -188,10 +215,9 @@ BlockMover::Score BlockMover::ScoreOf(BlockIndex block, Tier tier) const {
 
 BlockMover::Rank BlockMover::RankOf(BlockIndex block, Tier tier) const {
   const Rank rank = rank_[static_cast<size_t>(tier)][static_cast<size_t>(block)];
-  // A want of the device that has its copy does not need the host's any more.
-  const bool served = OnDeviceToo(block, tier) &&
-                      rank == rank_[static_cast<size_t>(Tier::kDevice)][static_cast<size_t>(block)];
-  return served ? kUnwanted : rank;
+  // On the way to the device the host copy is wanted as much; not when the device has the block.
+  if (tier != Tier::kHost || OnDeviceToo(block, tier)) return rank;
+  return std::min(rank, rank_[static_cast<size_t>(Tier::kDevice)][static_cast<size_t>(block)]);
 }
 
 BlockIndex BlockMover::PickVictim(Tier tier, const Want& want, Rank rank) const {
@@ -201,6 +227,55 @@ BlockIndex BlockMover::PickVictim(Tier tier, const Want& want, Rank rank) const 
     if (manager_.copy(block, tier).phase != CopyPhase::kValid) continue;
     if (!MayLeave(block, tier, want, rank)) continue;
     const Score score = ScoreOf(block, tier);
+    if (best < 0 || score > best_score) {
+      best = block;
+      best_score = score;
+    }
+  }
+  return best;
+}
+
+absl::Status BlockMover::LiftForHost() {
+  if (!shortage_ || !moves_.empty() || has_files() || manager_.unified()) return absl::OkStatus();
+  const Rank rank = shortage_->rank;
+  SlotPool& device = manager_.pool(Tier::kDevice);
+  const int64_t claimed = claimed_[static_cast<size_t>(Tier::kDevice)];
+  int64_t slots_max = device.free_slots() - claimed;
+  for (BlockIndex block = 0; block < manager_.block_count(); ++block) {
+    if (IsSpareOnDevice(block, rank)) slots_max += manager_.block(block).slots;
+  }
+  const BlockIndex lifted = PickToLift(shortage_->want, rank, slots_max);
+  if (lifted < 0) return absl::OkStatus();
+  const int64_t slots = manager_.block(lifted).slots;
+  for (BlockIndex block = 0; device.free_slots() - claimed < slots; ++block) {
+    if (IsSpareOnDevice(block, rank)) {
+      GANTRY_RETURN_IF_ERROR(StartEviction(block, Tier::kDevice, rank));
+    }
+  }
+  manager_.copy(lifted, Tier::kHost).evicting = true;
+  evictor_[static_cast<size_t>(Tier::kHost)][static_cast<size_t>(lifted)] = rank;
+  incoming_[static_cast<size_t>(Tier::kHost)] += slots;
+  return StartMove(lifted, Tier::kHost, Tier::kDevice, rank);
+}
+
+bool BlockMover::IsSpareOnDevice(BlockIndex block, Rank rank) const {
+  const BlockCopy& c = manager_.copy(block, Tier::kDevice);
+  return c.idle() && !c.evicting && RankOf(block, Tier::kDevice) > rank &&
+         manager_.HasOtherCopy(block, Tier::kDevice);
+}
+
+BlockIndex BlockMover::PickToLift(const Want& want, Rank rank, int64_t slots_max) const {
+  BlockIndex best = -1;
+  std::tuple<bool, Score> best_score;
+  for (BlockIndex block = 0; block < manager_.block_count(); ++block) {
+    const BlockCopy& c = manager_.copy(block, Tier::kHost);
+    if (!c.idle() || c.evicting || block == want.block || RankOf(block, Tier::kHost) <= rank) {
+      continue;
+    }
+    if (manager_.copy(block, Tier::kDevice).phase != CopyPhase::kAbsent) continue;
+    if (manager_.block(block).slots > slots_max) continue;
+    const bool at_home = homes_[static_cast<size_t>(block)] == Tier::kHost;
+    const std::tuple<bool, Score> score{!at_home, ScoreOf(block, Tier::kHost)};
     if (best < 0 || score > best_score) {
       best = block;
       best_score = score;
@@ -240,19 +315,21 @@ absl::Status BlockMover::StartEviction(BlockIndex block, Tier tier, Rank rank) {
     GANTRY_RETURN_IF_ERROR(TakeExtents(block));
     return StartMove(block, tier, Tier::kFile, rank);
   }
-  // Only this one: those that wait already have claimed their host slots in this Pump.
   GANTRY_ASSIGN_OR_RETURN(const bool done, AdvanceDrain(block));
   if (!done) drains_.push_back(block);
   return absl::OkStatus();
 }
 
-absl::Status BlockMover::AdvanceDrains() {
-  std::vector<BlockIndex> waiting;
-  for (const BlockIndex block : std::exchange(drains_, {})) {
-    GANTRY_ASSIGN_OR_RETURN(const bool done, AdvanceDrain(block));
-    if (!done) waiting.push_back(block);
-  }
-  drains_ = std::move(waiting);
+BlockMover::Rank BlockMover::DrainRank(BlockIndex block) const {
+  const Rank evictor = evictor_[static_cast<size_t>(Tier::kDevice)][static_cast<size_t>(block)];
+  return std::min(evictor, kPrefetchBegin) - 1;
+}
+
+absl::Status BlockMover::RetryDrain(BlockIndex block) {
+  // It may have been called off meanwhile.
+  if (std::ranges::find(drains_, block) == drains_.end()) return absl::OkStatus();
+  GANTRY_ASSIGN_OR_RETURN(const bool done, AdvanceDrain(block));
+  if (done) std::erase(drains_, block);
   return absl::OkStatus();
 }
 
@@ -264,8 +341,8 @@ absl::StatusOr<bool> BlockMover::AdvanceDrain(BlockIndex block) {
     return true;
   }
   const Want want{.block = block, .tier = Tier::kHost};
-  GANTRY_ASSIGN_OR_RETURN(const bool room,
-                          MakeRoom(Tier::kHost, manager_.block(block).slots, want, -1));
+  GANTRY_ASSIGN_OR_RETURN(
+      const bool room, MakeRoom(Tier::kHost, manager_.block(block).slots, want, DrainRank(block)));
   if (room) GANTRY_RETURN_IF_ERROR(StartMove(block, Tier::kDevice, Tier::kHost, -1));
   return room;
 }

@@ -327,6 +327,11 @@ absl::Status EngineImpl::CreateTiers() {
                          place.parameter_on_device);
     for (const StateKind kind : {StateKind::kMaster, StateKind::kMomentum, StateKind::kVariance}) {
       mover_->SetResidency(Index(kind, chunk), tier, place.optimizer_on_update_tier);
+      mover_->SetHome(Index(kind, chunk), tier);
+    }
+    mover_->SetHome(Index(StateKind::kGradient, chunk), tier);
+    if (place.parameter_on_device == Residency::kPinned) {
+      mover_->SetHome(Index(StateKind::kParameter, chunk), tier);
     }
     const ChunkFacts& facts = all_facts[static_cast<size_t>(c)];
     device_demand += facts.parameter_slots + facts.gradient_slots;
