@@ -345,13 +345,4 @@ absl::Status BlockMover::Forget(BlockIndex block) {
   return manager_.Forget(block);
 }
 
-// Drops a copy whose write-down is complete, unless the eviction was called off meanwhile.
-absl::Status BlockMover::FinishEviction(BlockIndex block, Tier tier) {
-  BlockCopy& c = manager_.copy(block, tier);
-  if (!c.evicting || !c.idle()) return absl::OkStatus();
-  CancelEviction(block, tier);
-  ++counters_.evictions[static_cast<size_t>(tier)];
-  return manager_.Drop(block, tier);
-}
-
 }  // namespace gantry

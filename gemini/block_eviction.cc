@@ -1,8 +1,7 @@
-// How the mover makes room: whom it pushes out of a tier, and for whom.
+// How a tier gets room: victims, copies on their way out, lifts. The evicting part of BlockMover.
 #include <algorithm>
-#include <utility>
+#include <tuple>
 
-#include "base/check.h"
 #include "base/status_macros.h"
 #include "gemini/block_mover.h"
 
@@ -204,6 +203,15 @@ absl::StatusOr<bool> BlockMover::AdvanceDrain(BlockIndex block) {
       const bool room, MakeRoom(Tier::kHost, manager_.block(block).slots, want, DrainRank(block)));
   if (room) GANTRY_RETURN_IF_ERROR(StartMove(block, Tier::kDevice, Tier::kHost, -1));
   return room;
+}
+
+// Drops a copy whose write-down is complete, unless the eviction was called off meanwhile.
+absl::Status BlockMover::FinishEviction(BlockIndex block, Tier tier) {
+  BlockCopy& c = manager_.copy(block, tier);
+  if (!c.evicting || !c.idle()) return absl::OkStatus();
+  CancelEviction(block, tier);
+  ++counters_.evictions[static_cast<size_t>(tier)];
+  return manager_.Drop(block, tier);
 }
 
 }  // namespace gantry
