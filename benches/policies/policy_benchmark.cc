@@ -21,6 +21,7 @@
 #include "base/strings.h"
 #include "benches/policies/policy_suite.h"
 #include "benches/policies/policy_summary.h"
+#include "benches/policies/random_problems.h"
 #include "placement_policy/built_in_models.h"
 #include "placement_policy/machine_catalog.h"
 
@@ -66,6 +67,11 @@ class Run {
       results.outcomes.push_back(**std::move(result));
     }
     results.summary = SummaryRows(suite_, results.outcomes);
+    GANTRY_ASSIGN_OR_RETURN(
+        const RandomRatios ratios,
+        SolveRandomProblems({.per_kind = suite_.random_problems_per_kind, .stop = options_.stop},
+                            *team));
+    for (BenchRow& row : RandomRows(ratios)) results.summary.push_back(std::move(row));
     return results;
   }
 
