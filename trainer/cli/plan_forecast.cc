@@ -73,6 +73,17 @@ int64_t FileShare(const PlanSettings& settings) {
   return settings.zero_stage > 0 ? settings.ranks : 1;
 }
 
+// Of what the ranks have together, one rank's part.
+void DivideAmongRanks(const PlanSettings& settings, TierBytes& tiers) {
+  const int64_t ranks = FileShare(settings);
+  const auto divide = [ranks](Bytes& bytes) { bytes = Bytes(CeilDiv(bytes.count(), ranks)); };
+  for (KindBytes* const tier : {&tiers.host, &tiers.files}) {
+    divide(tier->states);
+    divide(tier->buffers);
+    if (settings.zero_stage == 3) divide(tier->parameters);
+  }
+}
+
 absl::Status CheckFiles(const PlanSettings& settings, const Hardware& hardware,
                         const StepForecast& step) {
   const Bytes files = TierBytesOf(step.trace, step.machine, step.decision).files.total();
@@ -339,6 +350,7 @@ absl::StatusOr<Forecast> MakeForecast(const PlanSettings& settings, const Hardwa
   });
   forecast.step = *std::move(step);
   forecast.tiers = TierBytesOf(forecast.step.trace, forecast.step.machine, forecast.step.decision);
+  DivideAmongRanks(settings, forecast.tiers);
   forecast.bound = ComputeLowerBound(forecast.step.decision.training.problem, {});
   SetWear(settings, hardware, forecast);
   return forecast;
