@@ -9,30 +9,30 @@
 //   - `host_to_device`: a version made by a host update is fetched once. Any other interval between
 //     two uses is kept or its end is fetched; how many can be kept under the varying capacity,
 //     beside the blocks in use and gradients about to be complete, is interval packing
-//     (interval_sweep.h).
-//     Blocks of several slots count as that many units, a relaxation.
+//     (interval_sweep.h). Blocks of several slots count as that many units, a relaxation.
 //   - `device_to_host`: each host update's gradient; and a block that a moment wrote, from that
 //     write to the next, is kept throughout or written back: interval packing again.
-//   - `host_update`; `file_read` and `file_write`: states of host updates, and blocks in files.
-//   What
-//     lies in a host buffer from one use to the next needs no file, so the buffers are taken off.
+//   - `host_update`.
+//   - `file_read` and `file_write`: states of host updates, and blocks in files. What lies in a
+//   host
+//     buffer from one use to the next needs no file, so what the buffers can hold is taken off.
 //   - lanes that share one resource: the sum.
 //
 // `path` is a longest path over starts of moments in one period, from an anchor to itself one step
 // later; start(t) is at least L(t) after the anchor's start. L(t + 1) >= L(t) + compute(t), and:
 //
-//   - Fetch window i < j: when moment i starts, at most capacity(i) slots hold anything, transfers
-//     under way included. Whatever they hold, the furthest-end rule from i on drops the least, so
-//     that many units, and every version whose update comes after start(i), are fetched between
-//     start(i) and start(j). A use at moment j itself needs its block, but an interval that ends at
-//     j occupies nothing at j beside it.
-//   - Gradient window: of the gradients complete in i..j-1, at start(j) at most capacity(j) less
-//     what the blocks in use hold are still on the device; the others went down after the end of i.
-//   - Release window across the step border: for the q updates with complete >= e whose parameter
-//   is
-//     used by moment f of the next step, down, update and up are a flow shop of three machines that
-//     starts at the end of e. On each machine: least time before it, its sum, least time after it.
-//     With states in files, all but `host_buffers` of them are read, and as many written, before.
+//   - Fetch window i < j: when moment i ends, the device holds its blocks and, in the room beside
+//     them, anything, transfers under way included. Whatever that is, the furthest-end rule from i
+//     on drops the least, so that many units, and every version whose update comes after moment i,
+//     are fetched between end(i) and start(j). A use at moment j itself needs its block, but an
+//     interval that ends at j occupies nothing at j beside it.
+//   - Write window i < j: of the blocks changed in i..j-1 whose content still counts, and of the
+//     gradients complete since, at start(j) no more than the room beside j's blocks is still there;
+//     the others went down after end(i). With j = i + 1, the last fetch comes after these.
+//   - Release window across the step border: the q updates with complete >= e whose parameter is
+//     used by moment f of the next step are a flow shop of three machines (down, update, up) that
+//     starts at end(e). On each machine: least time before it, its sum, least time after it. With
+//     states in files, all but `host_buffers` of them are read, and as many written, before.
 //   - Norm: known after norm_moment, and after the lane down has carried all gradients that are
 //     complete at or after e, for every e. Updates that wait for it, and moments that need it, come
 //     later; of the updates whose parameter is used by f, update and up are a shop of two machines.
@@ -72,7 +72,7 @@ struct LowerBound {
     kFiles,  // both directions of the one device
     kPath,
   };
-  enum class Edge : uint8_t { kFetch, kGradient, kRelease, kNorm };
+  enum class Edge : uint8_t { kFetch, kWrite, kRelease, kNorm };
   struct Window {
     Edge edge = Edge::kFetch;
     int32_t begin = 0;      // moment
@@ -93,7 +93,7 @@ struct LowerBound {
   Nanoseconds path = 0;   // compute + stalls of the windows below
 
   Nanoseconds fetch_stall = 0;  // parts of path - compute
-  Nanoseconds gradient_stall = 0;
+  Nanoseconds write_stall = 0;
   Nanoseconds release_stall = 0;  // of kRelease and kNorm
   std::vector<Window> windows;    // on the longest path, in order from its anchor
 };

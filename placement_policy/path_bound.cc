@@ -1,6 +1,7 @@
 #include "placement_policy/path_bound.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "placement_policy/interval_sweep.h"
@@ -14,6 +15,10 @@ namespace {
 constexpr size_t kReleaseBeginsMax = 256;
 
 __extension__ using Wide = __int128;
+
+bool Changes(BlockAccess access) {
+  return access == BlockAccess::kWrite || access == BlockAccess::kCreate;
+}
 
 }  // namespace
 
@@ -72,10 +77,10 @@ struct PathBound::Cut {
   };
 
   int64_t anchor = 0;
-  int64_t border = 0;                       // position at which the next step begins
-  std::vector<Nanoseconds> start;           // by position: the longest path to it
-  std::vector<Parent> parents;              // by position
-  std::vector<const FetchWindow*> windows;  // whose start has been passed
+  int64_t border = 0;                  // position at which the next step begins
+  std::vector<Nanoseconds> start;      // by position: the longest path to it
+  std::vector<Parent> parents;         // by position
+  std::vector<const Window*> windows;  // whose start has been passed
   std::vector<int64_t> window_positions;
   std::vector<int64_t> produced;  // by position: slots of gradients complete since the anchor
   Wide gradient = -static_cast<Wide>(kNever) * kNever;  // the best start of a gradient window
@@ -103,17 +108,21 @@ PathBound::PathBound(const MovementProblem& problem, const UseCycle& cycle)
       complete_slots_(problem.moments.size(), 0) {
   for (size_t use = 0; use < problem.uses.size(); ++use) {
     const Gap gap = cycle.links[use].gap;
-    if (gap != Gap::kSame && gap != Gap::kNew) continue;
-    const int32_t block = problem.uses[use].block;
-    up_.Include(LaneTime(problem.host_to_device, problem.block_bytes(block)),
-                problem.block_slots[static_cast<size_t>(block)]);
+    const BlockUse& what = problem.uses[use];
+    const int32_t slots = problem.block_slots[static_cast<size_t>(what.block)];
+    const int64_t bytes = problem.block_bytes(what.block);
+    if (gap == Gap::kSame || gap == Gap::kNew) {
+      up_.Include(LaneTime(problem.host_to_device, bytes), slots);
+    }
+    if (Changes(what.access)) down_.Include(LaneTime(problem.device_to_host, bytes), slots);
   }
   int64_t last = problem.norm_moment;
   for (size_t u = 0; u < problem.updates.size(); ++u) {
     const MovementProblem::HostUpdate& update = problem.updates[u];
     last = std::max<int64_t>(last, update.complete);
     const int32_t slots = problem.block_slots[static_cast<size_t>(update.gradient)];
-    down_.Include(LaneTime(problem.device_to_host, problem.block_bytes(update.gradient)), slots);
+    gradient_down_.Include(LaneTime(problem.device_to_host, problem.block_bytes(update.gradient)),
+                           slots);
     completes_[static_cast<size_t>(update.complete)].push_back(static_cast<int32_t>(u));
     complete_slots_[static_cast<size_t>(update.complete)] += slots;
     const int32_t first = cycle.first_use[static_cast<size_t>(update.parameter)];
@@ -149,7 +158,9 @@ std::vector<int64_t> PathBound::Anchors(const LowerBoundOptions& options) const 
   return anchors;
 }
 
-PathBound::FetchWindow PathBound::FetchesFrom(int64_t start) const {
+// From what the device may hold when moment `start` has computed: its own blocks, and others in the
+// room beside them.
+std::vector<Nanoseconds> PathBound::FetchesFrom(int64_t start) const {
   UnitsByEnd kept(count_);
   std::vector<int64_t> dropped(static_cast<size_t>(count_) + 1, 0);   // by end after the start
   std::vector<Nanoseconds> made(static_cast<size_t>(count_) + 1, 0);  // times of new versions
@@ -159,7 +170,6 @@ PathBound::FetchWindow PathBound::FetchesFrom(int64_t start) const {
   const auto up = [this](size_t use) {
     return LaneTime(problem_.host_to_device, problem_.block_bytes(problem_.uses[use].block));
   };
-  // What may be there when the start begins: any content whose version exists.
   for (size_t use = 0; use < problem_.uses.size(); ++use) {
     const UseCycle::Link& link = cycle_.links[use];
     if (link.gap != Gap::kSame && link.gap != Gap::kNew) continue;
@@ -174,7 +184,7 @@ PathBound::FetchWindow PathBound::FetchesFrom(int64_t start) const {
       kept.Add(start + end, slots(use));
     }
   }
-  FetchWindow window{.start = start, .time = {0}};
+  std::vector<Nanoseconds> times = {0};
   int64_t units = 0;
   Nanoseconds forced = 0;
   for (int64_t d = 0;; ++d) {
@@ -182,9 +192,9 @@ PathBound::FetchWindow PathBound::FetchesFrom(int64_t start) const {
       kept.Take(start + d);
       units += dropped[static_cast<size_t>(d)];
       forced += made[static_cast<size_t>(d)];
-      window.time.push_back(forced + up_.Of(units));
+      times.push_back(forced + up_.Of(units));
     }
-    if (d == count_) return window;
+    if (d == count_) return times;
     const MovementProblem::Moment& moment = problem_.moments[moment_index(start + d)];
     const int64_t room = room_[moment_index(start + d)];
     while (kept.size() > room) {
@@ -204,6 +214,39 @@ PathBound::FetchWindow PathBound::FetchesFrom(int64_t start) const {
   }
 }
 
+// Of the blocks changed since then whose content still counts, those that the next moment's room
+// does not hold have gone down. Gradients go down once complete; before, some hold their slots.
+std::vector<Nanoseconds> PathBound::WritesFrom(int64_t start) const {
+  std::vector<bool> changed(problem_.block_slots.size(), false);
+  std::vector<Nanoseconds> times = {0};
+  int64_t slots = 0;
+  const auto set = [&](int32_t block, bool value) {
+    const auto b = static_cast<size_t>(block);
+    if (changed[b] != value) slots += (value ? 1 : -1) * problem_.block_slots[b];
+    changed[b] = value;
+  };
+  for (int64_t d = 1; d <= count_; ++d) {
+    const size_t ended = moment_index(start + d - 1);
+    const MovementProblem::Moment& moment = problem_.moments[ended];
+    for (int64_t i = moment.first_use; i < moment.first_use + moment.use_count; ++i) {
+      const BlockUse& use = problem_.uses[static_cast<size_t>(i)];
+      if (Changes(use.access)) set(use.block, true);
+      if (cycle_.links[static_cast<size_t>(i)].gap == Gap::kNone) set(use.block, false);
+    }
+    for (const int32_t u : completes_[ended]) {
+      set(problem_.updates[static_cast<size_t>(u)].gradient, true);
+    }
+    int64_t beside = slots;  // the blocks that the next moment uses
+    const size_t next = moment_index(start + d);
+    for (const BlockUse& use : problem_.uses_of(problem_.moments[next])) {
+      const auto b = static_cast<size_t>(use.block);
+      if (changed[b]) beside -= problem_.block_slots[b];
+    }
+    times.push_back(down_.Of(std::max<int64_t>(0, beside - room_[next])));
+  }
+  return times;
+}
+
 void PathBound::Compute(const LowerBoundOptions& options, LowerBound& result) {
   GANTRY_CHECK_GE(options.start_stride, 1);
   const std::vector<int64_t> anchors = Anchors(options);
@@ -212,7 +255,17 @@ void PathBound::Compute(const LowerBoundOptions& options, LowerBound& result) {
   std::ranges::sort(starts);
   starts.erase(std::ranges::unique(starts).begin(), starts.end());
   windows_.clear();
-  for (const int64_t start : starts) windows_.push_back(FetchesFrom(start));
+  for (const int64_t start : starts) {
+    Window window = {.start = start, .up = FetchesFrom(start), .down = WritesFrom(start)};
+    // The last fetch before the very next moment comes when there is room for all that it uses.
+    const auto uses = problem_.uses_of(problem_.moments[moment_index(start + 1)]);
+    const bool creates = std::ranges::any_of(
+        uses, [](const BlockUse& use) { return use.access == BlockAccess::kCreate; });
+    if (!problem_.link_half_duplex && !creates && window.up[1] > 0 && window.down[1] > 0) {
+      window.up[1] = std::max(window.up[1], window.down[1] + up_.Of(1));
+    }
+    windows_.push_back(std::move(window));
+  }
   result.path = -1;
   for (const int64_t anchor : anchors) Pass(anchor, result);
 }
@@ -272,19 +325,21 @@ void PathBound::ReachByWindows(Cut& cut, int64_t position) const {
   const int64_t free = room_[moment_index(cut.anchor + position)];
   for (size_t w = 0; w < cut.windows.size(); ++w) {
     const int64_t from = cut.window_positions[w];
-    Nanoseconds time = cut.windows[w]->time[static_cast<size_t>(position - from)];
-    if (problem_.link_half_duplex) {
-      const int64_t produced = cut.produced[p] - cut.produced[static_cast<size_t>(from)];
-      time += down_.Of(std::max<int64_t>(0, produced - free));
-    }
-    cut.Offer(position, cut.start[static_cast<size_t>(from)] + time,
+    const auto length = static_cast<size_t>(position - from);
+    const Nanoseconds begin = cut.start[static_cast<size_t>(from)] +
+                              problem_.moments[moment_index(cut.anchor + from)].compute;
+    const Nanoseconds down = cut.windows[w]->down[length];
+    const Nanoseconds up = cut.windows[w]->up[length];
+    cut.Offer(position, begin + up + (problem_.link_half_duplex ? down : 0),
               {.is_edge = true, .edge = LowerBound::Edge::kFetch, .from = from});
+    cut.Offer(position, begin + down,
+              {.is_edge = true, .edge = LowerBound::Edge::kWrite, .from = from});
   }
-  if (!down_.is_set) return;
-  const Wide end = cut.gradient + static_cast<Wide>(down_.time) * (cut.produced[p] - free);
+  if (!gradient_down_.is_set) return;
+  const Wide end = cut.gradient + static_cast<Wide>(gradient_down_.time) * (cut.produced[p] - free);
   if (end <= 0) return;
-  cut.Offer(position, static_cast<Nanoseconds>(end / down_.slots),
-            {.is_edge = true, .edge = LowerBound::Edge::kGradient, .from = cut.gradient_position});
+  cut.Offer(position, static_cast<Nanoseconds>(end / gradient_down_.slots),
+            {.is_edge = true, .edge = LowerBound::Edge::kWrite, .from = cut.gradient_position});
 }
 
 void PathBound::ReachByUpdates(Cut& cut, int64_t position) const {
@@ -331,13 +386,13 @@ void PathBound::Leave(Cut& cut, int64_t position) const {
   const int64_t time = cut.anchor + position;
   const size_t moment = moment_index(time);
   const Nanoseconds end = cut.start[p] + problem_.moments[moment].compute;
-  for (const FetchWindow& window : windows_) {
+  for (const Window& window : windows_) {
     if (window.start != static_cast<int64_t>(moment)) continue;
     cut.windows.push_back(&window);
     cut.window_positions.push_back(position);
   }
-  const Wide gradient =
-      static_cast<Wide>(end) * down_.slots - static_cast<Wide>(down_.time) * cut.produced[p];
+  const Wide gradient = static_cast<Wide>(end) * gradient_down_.slots -
+                        static_cast<Wide>(gradient_down_.time) * cut.produced[p];
   if (gradient > cut.gradient) {
     cut.gradient = gradient;
     cut.gradient_position = position;
@@ -409,7 +464,7 @@ Nanoseconds PathBound::FilesBefore(const Shop& shop) const {
 
 void PathBound::Record(const Cut& cut, LowerBound& result) const {
   result.path = cut.start.back();
-  result.fetch_stall = result.gradient_stall = result.release_stall = 0;
+  result.fetch_stall = result.write_stall = result.release_stall = 0;
   result.windows.clear();
   std::vector<Nanoseconds> computed(cut.start.size(), 0);
   for (int64_t p = 0; p < count_; ++p) {
@@ -427,9 +482,9 @@ void PathBound::Record(const Cut& cut, LowerBound& result) const {
                                 .begin = static_cast<int32_t>(cut.anchor + parent.from),
                                 .end = static_cast<int32_t>(cut.anchor + position),
                                 .stall = stall});
-      Nanoseconds& part = parent.edge == LowerBound::Edge::kFetch      ? result.fetch_stall
-                          : parent.edge == LowerBound::Edge::kGradient ? result.gradient_stall
-                                                                       : result.release_stall;
+      Nanoseconds& part = parent.edge == LowerBound::Edge::kFetch   ? result.fetch_stall
+                          : parent.edge == LowerBound::Edge::kWrite ? result.write_stall
+                                                                    : result.release_stall;
       part += stall;
     }
     position = parent.from;

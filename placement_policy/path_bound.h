@@ -41,10 +41,12 @@ class PathBound {
   void Compute(const LowerBoundOptions& options, LowerBound& result);
 
  private:
-  // Times of fetches that a window from one start must hold, by its length in moments.
-  struct FetchWindow {
+  // What the lanes must carry between the end of one moment and the start of another, by the
+  // distance of the two.
+  struct Window {
     int64_t start = 0;
-    std::vector<Nanoseconds> time;
+    std::vector<Nanoseconds> up;
+    std::vector<Nanoseconds> down;
   };
   // What leads to a position: computing the moment before it (from = position - 1), or an edge.
   struct Parent {
@@ -74,7 +76,8 @@ class PathBound {
   static constexpr Nanoseconds kNever = int64_t{1} << 60;
 
   std::vector<int64_t> Anchors(const LowerBoundOptions& options) const;
-  FetchWindow FetchesFrom(int64_t start) const;
+  std::vector<Nanoseconds> FetchesFrom(int64_t start) const;
+  std::vector<Nanoseconds> WritesFrom(int64_t start) const;
   void Pass(int64_t anchor, LowerBound& result) const;
   void PrepareShops(Cut& cut) const;
   void Reach(Cut& cut, int64_t position) const;
@@ -94,11 +97,12 @@ class PathBound {
   std::vector<int64_t> room_;
   std::vector<int64_t> release_;  // by update: the moment at whose end its version can be made
   SlotTime up_;                   // of any block fetched
-  SlotTime down_;                 // of any gradient
+  SlotTime down_;                 // of any block written down
+  SlotTime gradient_down_;        // of any gradient
   std::vector<std::vector<int32_t>> completes_;   // by moment: updates
   std::vector<std::vector<int32_t>> first_used_;  // by moment: updates of parameters first used
   std::vector<int64_t> complete_slots_;           // by moment, of the gradients
-  std::vector<FetchWindow> windows_;
+  std::vector<Window> windows_;
 };
 
 }  // namespace gantry

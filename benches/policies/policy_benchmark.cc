@@ -21,6 +21,7 @@
 #include "base/strings.h"
 #include "benches/policies/policy_suite.h"
 #include "benches/policies/policy_summary.h"
+#include "benches/policies/random_problems.h"
 #include "placement_policy/built_in_models.h"
 #include "placement_policy/machine_catalog.h"
 
@@ -30,6 +31,9 @@ namespace {
 // What is kept for a step, in shares of it: parameters, states, and room for what is on its way.
 constexpr double kAmpleHost = 1.25;
 constexpr double kSmallHost = 0.25;
+constexpr std::string_view kAmple = "ample";
+constexpr std::string_view kOneDrive = "1_drive";
+constexpr std::string_view kFourDrives = "4_drives";
 constexpr int64_t kRandomProblems = 1000;
 constexpr int64_t kRandomProblemsQuick = 50;
 
@@ -39,10 +43,13 @@ SuiteModel BuiltIn(std::string_view name) {
   return {.name = std::string(name), .step = *std::move(shape)};
 }
 
-SuiteMachine Catalog(const std::string& name, double host_share) {
+SuiteMachine Catalog(const std::string& name, double host_share, std::string_view group) {
   absl::StatusOr<Hardware> hardware = CatalogMachine(name);
   GANTRY_CHECK_OK(hardware.status());
-  return {.name = name, .hardware = *std::move(hardware), .host_share = host_share};
+  return {.name = name,
+          .hardware = *std::move(hardware),
+          .host_share = host_share,
+          .group = std::string(group)};
 }
 
 class Run {
@@ -66,6 +73,11 @@ class Run {
       results.outcomes.push_back(**std::move(result));
     }
     results.summary = SummaryRows(suite_, results.outcomes);
+    GANTRY_ASSIGN_OR_RETURN(
+        const RandomRatios ratios,
+        SolveRandomProblems({.per_kind = suite_.random_problems_per_kind, .stop = options_.stop},
+                            *team));
+    for (BenchRow& row : RandomRows(ratios)) results.summary.push_back(std::move(row));
     return results;
   }
 
@@ -97,7 +109,8 @@ PolicySuite DefaultPolicySuite(SuiteEffort effort) {
   for (const std::string_view name : SuitePolicyNames()) suite.policies.emplace_back(name);
   if (effort == SuiteEffort::kQuick) {
     suite.models = {BuiltIn("gpt2"), BuiltIn("llama2-7b")};
-    suite.machines = {Catalog("rtx4090", kAmpleHost), Catalog("a100-80+1xgen4", kSmallHost)};
+    suite.machines = {Catalog("rtx4090", kAmpleHost, kAmple),
+                      Catalog("a100-80+1xgen4", kSmallHost, kOneDrive)};
     suite.budgets = {0.10, 0.25};
     suite.tokens = {8192};
     suite.random_problems_per_kind = kRandomProblemsQuick;
@@ -107,9 +120,9 @@ PolicySuite DefaultPolicySuite(SuiteEffort effort) {
     suite.models.push_back(BuiltIn(name));
   }
   for (const char* name : {"rtx4090", "a100-80", "h100", "gh200"}) {
-    suite.machines.push_back(Catalog(name, kAmpleHost));
-    suite.machines.push_back(Catalog(StrCat(name, "+1xgen4"), kSmallHost));
-    suite.machines.push_back(Catalog(StrCat(name, "+4xgen4"), kSmallHost));
+    suite.machines.push_back(Catalog(name, kAmpleHost, kAmple));
+    suite.machines.push_back(Catalog(StrCat(name, "+1xgen4"), kSmallHost, kOneDrive));
+    suite.machines.push_back(Catalog(StrCat(name, "+4xgen4"), kSmallHost, kFourDrives));
   }
   suite.budgets = {0.02, 0.05, 0.10, 0.25, 0.50};
   suite.tokens = {2048, 8192, 32768};

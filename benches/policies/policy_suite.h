@@ -36,6 +36,8 @@ struct SuiteMachine {
   Hardware hardware;
   // Host memory as a share of the training state; nothing: the hardware's.
   std::optional<double> host_share = std::nullopt;
+  // Machines of one group have summary rows of their own; empty: none.
+  std::string group = {};
 };
 
 struct PolicySuite {

@@ -94,6 +94,16 @@ std::string PlacementText(const PlacementShape& shape) {
   return text;
 }
 
+// The fastest of the other policies; null: there is none.
+const PolicyOutcome* BestOther(const CaseOutcome& outcome, const PolicyOutcome& planned) {
+  const PolicyOutcome* best = nullptr;
+  for (const PolicyOutcome& policy : outcome.policies) {
+    if (&policy == &planned || !policy.reason.empty() || policy.step.elapsed <= 0) continue;
+    if (best == nullptr || policy.step.elapsed < best->step.elapsed) best = &policy;
+  }
+  return best;
+}
+
 BenchRow PolicyRow(const CaseOutcome& outcome, const PolicyOutcome& policy, std::string name) {
   if (!policy.reason.empty()) return SkippedRow(name, "s", StrCat("no plan: ", policy.reason));
   BenchRow row = FigureRow(name, Seconds(policy.step.elapsed), "s");
@@ -127,7 +137,7 @@ BenchRow PolicyRow(const CaseOutcome& outcome, const PolicyOutcome& policy, std:
 std::string SummaryText(std::span<const BenchRow> summary) {
   std::string text = "  certificate\n";
   for (const BenchRow& row : summary) {
-    text += Print("  %-18s %8.4f  ", row.name.c_str(), row.value.value_or(0.0)) + row.note + "\n";
+    text += Print("  %-24s %8.4f  ", row.name.c_str(), row.value.value_or(0.0)) + row.note + "\n";
   }
   return text + "\n";
 }
@@ -234,23 +244,25 @@ std::vector<BenchRow> CaseRows(const PolicySuite& suite, std::span<const CaseOut
 
 std::vector<BenchRow> SummaryRows(const PolicySuite& suite, std::span<const CaseOutcome> outcomes) {
   Ratios window, free, apart, apart_free, other;
+  std::map<std::string, std::pair<Ratios, Ratios>> groups;  // window and free
   for (const CaseOutcome& outcome : outcomes) {
     const PolicyOutcome* const planned = OutcomeOf(suite, outcome, kPlanned);
     if (planned == nullptr) continue;
     const std::string name = CaseName(suite, outcome.the_case);
     const auto elapsed = static_cast<double>(planned->step.elapsed);
     const bool is_apart = IsApart(suite, outcome);
+    const std::string& group = suite.machines[outcome.the_case.machine].group;
     if (planned->bound.value_or(0) > 0) {
-      (is_apart ? apart : window).Add(elapsed / static_cast<double>(*planned->bound), name);
+      const double ratio = elapsed / static_cast<double>(*planned->bound);
+      (is_apart ? apart : window).Add(ratio, name);
+      if (!is_apart && !group.empty()) groups[group].first.Add(ratio, name);
     }
     if (outcome.free_bound.value_or(0) > 0) {
-      (is_apart ? apart_free : free).Add(elapsed / static_cast<double>(*outcome.free_bound), name);
+      const double ratio = elapsed / static_cast<double>(*outcome.free_bound);
+      (is_apart ? apart_free : free).Add(ratio, name);
+      if (!is_apart && !group.empty()) groups[group].second.Add(ratio, name);
     }
-    const PolicyOutcome* best = nullptr;
-    for (const PolicyOutcome& policy : outcome.policies) {
-      if (&policy == planned || !policy.reason.empty() || policy.step.elapsed <= 0) continue;
-      if (best == nullptr || policy.step.elapsed < best->step.elapsed) best = &policy;
-    }
+    const PolicyOutcome* const best = BestOther(outcome, *planned);
     if (best != nullptr) {
       other.Add(elapsed / static_cast<double>(best->step.elapsed),
                 StrCat(name, " beside ", suite.policies[best->policy]));
@@ -261,6 +273,12 @@ std::vector<BenchRow> SummaryRows(const PolicySuite& suite, std::span<const Case
   window.AddWorst("window/worst", rows);
   free.AddMean("free/geomean", rows);
   free.AddWorst("free/worst", rows);
+  for (const auto& [group, ratios] : groups) {
+    ratios.first.AddMean(StrCat("window/", group, "/geomean"), rows);
+    ratios.first.AddWorst(StrCat("window/", group, "/worst"), rows);
+    ratios.second.AddMean(StrCat("free/", group, "/geomean"), rows);
+    ratios.second.AddWorst(StrCat("free/", group, "/worst"), rows);
+  }
   apart.AddWorst("gpt2/worst", rows);
   apart_free.AddWorst("gpt2/free_worst", rows);
   other.AddWorst("best_other/worst", rows);

@@ -7,6 +7,7 @@
 // Summary rows:
 //   window/geomean, window/worst   value / bound of `planned`, for the placement it chose
 //   free/geomean, free/worst       the same beside the bound for any placement
+//   window/GROUP/..., free/GROUP/...  the same for the machines of a group
 //   gpt2/worst, gpt2/free_worst    GPT-2 apart, whose tied embedding makes a loose bound; the rows
 //                                  above leave it out
 //   best_other/worst               `planned` / the best other policy of the case

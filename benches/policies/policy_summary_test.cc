@@ -28,7 +28,7 @@ constexpr Nanoseconds kSecond = 1'000'000'000;
 PolicySuite Suite() {
   PolicySuite suite;
   suite.models = {{.name = "gpt2", .step = ModelShape()}, {.name = "big<1>", .step = ModelShape()}};
-  suite.machines = {{.name = "m", .hardware = {}}};
+  suite.machines = {{.name = "m", .hardware = {}, .group = "ample"}};
   suite.budgets = {0.10, 0.25};
   suite.tokens = {8192};
   suite.policies = {"lru", "planned"};
@@ -70,6 +70,7 @@ TEST(PolicySummaryTest, RatiosAreValueOverBoundAndLeaveOutGpt2) {
   EXPECT_DOUBLE_EQ(*Find(rows, "free/worst")->value, 2.0);
   EXPECT_DOUBLE_EQ(*Find(rows, "gpt2/worst")->value, 1.5);
   EXPECT_EQ(Find(rows, "gpt2/free_worst"), nullptr);
+  EXPECT_DOUBLE_EQ(*Find(rows, "window/ample/worst")->value, 2.25);
   EXPECT_DOUBLE_EQ(*Find(rows, "best_other/worst")->value, 4.5 / 4.0);
   EXPECT_THAT(Find(rows, "best_other/worst")->note, HasSubstr("beside lru"));
 }

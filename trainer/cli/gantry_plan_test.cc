@@ -125,6 +125,26 @@ TEST(GantryPlan, MoreOfAnythingIsNoSlower) {
   EXPECT_LE(step({"--machine=rtx4090+gen4", "--zero=3", "--ranks=4"}), base * 1.001);
 }
 
+TEST(GantryPlan, RanksDivideWhatZeroSays) {
+  const ProgramFolder folder("plan_ranks");
+  folder.Write("config.json", kModel);
+  const auto plan = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--model=config.json", "--machine=rtx4090", "--device-memory=300MiB",
+                               "--recompute=full"});
+    return Plan(folder, more);
+  };
+  const Json one = plan({});
+  const int64_t states = one["memory"]["host"]["states"];
+  const Json states_divided = plan({"--ranks=4", "--zero=1", "--host-memory=1GiB"});
+  EXPECT_EQ(states_divided["step"]["tokens"], 4 * one["step"]["tokens"].get<int64_t>());
+  EXPECT_LT(states_divided["memory"]["host"]["states"].get<int64_t>(), states / 3);
+  EXPECT_EQ(states_divided["memory"]["host"]["parameters"], one["memory"]["host"]["parameters"]);
+  EXPECT_LE(states_divided["memory"]["host"]["total"].get<int64_t>(), 1 << 30);
+  const Json all_divided = plan({"--ranks=4", "--zero=3", "--host-memory=1GiB"});
+  EXPECT_LE(all_divided["memory"]["host"]["parameters"].get<int64_t>(),
+            one["memory"]["host"]["parameters"].get<int64_t>() / 4 + 1);
+}
+
 TEST(GantryPlan, AdaptersNeedNoStatesOfTheModel) {
   const ProgramFolder folder("plan_lora");
   folder.Write("config.json", kModel);

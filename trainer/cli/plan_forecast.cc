@@ -73,6 +73,17 @@ int64_t FileShare(const PlanSettings& settings) {
   return settings.zero_stage > 0 ? settings.ranks : 1;
 }
 
+// Of what the ranks have together, one rank's part.
+void DivideAmongRanks(const PlanSettings& settings, TierBytes& tiers) {
+  const int64_t ranks = FileShare(settings);
+  const auto divide = [ranks](Bytes& bytes) { bytes = Bytes(CeilDiv(bytes.count(), ranks)); };
+  for (KindBytes* const tier : {&tiers.host, &tiers.files}) {
+    divide(tier->states);
+    divide(tier->buffers);
+    if (settings.zero_stage == 3) divide(tier->parameters);
+  }
+}
+
 absl::Status CheckFiles(const PlanSettings& settings, const Hardware& hardware,
                         const StepForecast& step) {
   const Bytes files = TierBytesOf(step.trace, step.machine, step.decision).files.total();
@@ -232,16 +243,19 @@ absl::StatusOr<std::vector<Upgrade>> UpgradesOf(const PlanSettings& settings,
   return upgrades;
 }
 
+// With as little kept as the settings allow. Of one rank alone.
+absl::StatusOr<LeastBudgets> LeastOf(const PlanSettings& settings, const Hardware& hardware) {
+  GANTRY_ASSIGN_OR_RETURN(
+      const Trace trace,
+      TraceOf(settings, settings.recomputation.value_or(Recomputation::kFull), hardware.rates));
+  const Machine rates{.unified = hardware.unified, .rates = hardware.rates};
+  return FindLeastBudgets(trace, rates, {.wait_for_norm = settings.wait_for_norm});
+}
+
 // The step does not fit: what would be the least machine.
 absl::Status WithLeast(const absl::Status& why, const PlanSettings& settings,
                        const Hardware& hardware) {
-  std::optional<Recomputation> recomputation = settings.recomputation;
-  const absl::StatusOr<Trace> trace =
-      TraceOf(settings, recomputation.value_or(Recomputation::kFull), hardware.rates);
-  if (!trace.ok()) return why;
-  const Machine rates{.unified = hardware.unified, .rates = hardware.rates};
-  const absl::StatusOr<LeastBudgets> least =
-      FindLeastBudgets(*trace, rates, {.wait_for_norm = settings.wait_for_norm});
+  const absl::StatusOr<LeastBudgets> least = LeastOf(settings, hardware);
   if (!least.ok()) return why;
   const std::string needs =
       hardware.unified
@@ -312,10 +326,7 @@ absl::StatusOr<Forecast> MakeForecast(const PlanSettings& settings, const Hardwa
       [&] { forecast.largest = FindLargest(settings, hardware); },
       [&] { fast = ForecastStep(same, Scaled(hardware, kComputeFast)); },
       [&] { slow = ForecastStep(same, Scaled(hardware, kComputeSlow)); },
-      [&] {
-        least =
-            FindLeastBudgets(step->trace, step->machine, {.wait_for_norm = settings.wait_for_norm});
-      },
+      [&] { least = LeastOf(settings, hardware); },
   };
   for (size_t i = 0; i < upgrades.size(); ++i) {
     tasks.emplace_back(
@@ -339,6 +350,7 @@ absl::StatusOr<Forecast> MakeForecast(const PlanSettings& settings, const Hardwa
   });
   forecast.step = *std::move(step);
   forecast.tiers = TierBytesOf(forecast.step.trace, forecast.step.machine, forecast.step.decision);
+  DivideAmongRanks(settings, forecast.tiers);
   forecast.bound = ComputeLowerBound(forecast.step.decision.training.problem, {});
   SetWear(settings, hardware, forecast);
   return forecast;

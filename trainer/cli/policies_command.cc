@@ -176,8 +176,14 @@ absl::StatusOr<PoliciesRequest> ParseRequest(FileCalls& files, Arguments argumen
   GANTRY_ASSIGN_OR_RETURN(const bool quick, TakeFlag(arguments, "quick"));
   request.suite = DefaultPolicySuite(quick ? SuiteEffort::kQuick : SuiteEffort::kFull);
   GANTRY_ASSIGN_OR_RETURN(request.suite.wait_for_norm, TakeFlag(arguments, "wait-for-norm"));
+  const size_t asked = arguments.options.size();
   GANTRY_RETURN_IF_ERROR(TakeModels(files, arguments, request.suite));
   GANTRY_RETURN_IF_ERROR(TakeMachines(files, arguments, request.suite));
+  if (arguments.options.size() != asked) {
+    // Who asks about a model or a machine does not ask about these.
+    request.suite.random_problems_per_kind =
+        DefaultPolicySuite(SuiteEffort::kQuick).random_problems_per_kind;
+  }
   GANTRY_RETURN_IF_ERROR(TakeSizes(arguments, request.suite));
   GANTRY_RETURN_IF_ERROR(TakePolicies(arguments, request.suite));
   GANTRY_ASSIGN_OR_RETURN(const std::optional<std::string> page, TakeValue(arguments, "html"));
