@@ -75,7 +75,7 @@ struct EngineOptions {
   IoPreference io = IoPreference::kAuto;
   IoBackendFactory make_io = {};  // empty: CreateIoBackend
 
-  std::string policy = "auto";            // placement_policy/policy.h
+  std::string policy = "planned";         // placement_policy/policy.h
   StaticFractions static_fractions = {};  // of the static policy
   int64_t look_ahead = 8;               // moments whose blocks are fetched ahead; 0: on demand only
   int64_t chunk_elements = 0;           // 0: chosen from the model and the budgets

@@ -54,7 +54,7 @@ struct MemoryConfig {
   IoPreference io = IoPreference::kAuto;
   Verification verification = Verification::kEveryRead;
   UpdateOrder update_order = UpdateOrder::kExact;
-  std::string policy = "auto";
+  std::string policy = "planned";
   StaticFractions static_fractions = {};
   int64_t look_ahead = 8;
   int64_t chunk_elements = 0;    // 0: chosen from the model and the budgets

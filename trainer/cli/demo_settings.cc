@@ -38,7 +38,7 @@ DemoSettings DemoSettings::Make(DemoLength length) {
   config.memory.device = DeviceTopology::kDiscrete;
   config.memory.device_memory = 128_MiB;
   config.memory.host_memory = 512_MiB;
-  config.memory.policy = "auto";
+  config.memory.policy = "planned";
   config.train.steps = quick ? 3 : 22;
   config.train.eval_every = 0;
   config.train.log_every = 1;
