@@ -8,7 +8,6 @@
 #include <iostream>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "base/strings.h"
 #include "base/testing/fault_plan.h"
@@ -64,56 +63,85 @@ TEST_P(EngineSimulationTest, ComputesWhatTheOracleComputes) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, EngineSimulationTest, ::testing::Range(uint64_t{0}, uint64_t{100}));
 
-// Found by the campaign: without files the host was full of states that the device is home to, and
-// a gradient on its way to its update found no room there.
-INSTANTIATE_TEST_SUITE_P(Found, EngineSimulationTest,
-                         ::testing::Values(uint64_t{1'796'069'802'000'702}));
+// Scenarios in which device and host have hardly room to exchange blocks: no files, a static
+// placement, both tiers update.
+class EngineExchangeTest : public ::testing::Test {
+ protected:
+  static Scenario Tight(const ToyModel::Options& model, OptimizerKind optimizer) {
+    return {.model = model,
+            .gradient_dtype = DType::kF32,
+            .hyper = {.kind = optimizer, .learning_rate = 1e-2, .max_gradient_norm = 0.5},
+            .steps = 2,
+            .files = false,
+            .policy = "static",
+            .fractions = {},
+            .look_ahead = 4,
+            .chunk_elements = kChunkGranularityElements,
+            .lane_bandwidth = 1'000'000'000,
+            .lane_latency = 10'000};
+  }
 
-struct LeastRoom {
-  uint64_t seed;
-  int64_t spare_device_slots;
+  void ExpectRightBits(const Scenario& scenario) {
+    SCOPED_TRACE(Describe(scenario));
+    const auto expected = RunOracle(scenario);
+    ASSERT_THAT(expected, IsOk());
+    for (uint64_t order = 0; order < kOrders; ++order) {
+      SCOPED_TRACE(StrCat("order ", order));
+      FaultPlan healthy({});
+      const RunResult result = RunSimulated({.scenario = &scenario,
+                                             .order_seed = order,
+                                             .faults = &healthy,
+                                             .checkpoint_directory = {}});
+      ASSERT_THAT(result.status, IsOk());
+      EXPECT_EQ(result.fingerprint, *expected);
+    }
+  }
 };
 
-class EngineLeastRoomTest : public ::testing::TestWithParam<LeastRoom> {};
+// Found by the campaign: the host was full of states that the device is home to, and a gradient on
+// its way to its update found no room there.
+TEST_F(EngineExchangeTest, GradientsReachAHostFullOfTheDevicesStates) {
+  Scenario scenario = Tight({.layers = 4,
+                             .layer_elements = 36'905,
+                             .tied_elements = 20'632,
+                             .frozen_elements = 21'834,
+                             .activation_bytes = 5'713},
+                            OptimizerKind::kLion);
+  scenario.fractions = {.offload_parameters = 0.289498, .offload_optimizer = 0.58666};
+  scenario.device_slots = 15;
+  scenario.host_slots = 32;
+  ExpectRightBits(scenario);
+}
 
-// What the budget admits never gets stuck, however little room there is to exchange blocks.
-TEST_P(EngineLeastRoomTest, DeviceAndHostExchangeBlocks) {
-  auto drawn = DrawScenario(GetParam().seed);
-  ASSERT_THAT(drawn, IsOk());
-  auto scenario = WithLeastRoom(*std::move(drawn));
-  ASSERT_THAT(scenario, IsOk());
-  scenario->device_slots += GetParam().spare_device_slots;
-  SCOPED_TRACE(Describe(*scenario));
-  const auto expected = RunOracle(*scenario);
-  ASSERT_THAT(expected, IsOk());
-  for (uint64_t order = 0; order < kOrders; ++order) {
-    SCOPED_TRACE(StrCat("order ", order));
-    FaultPlan healthy({});
-    const RunResult result = RunSimulated({.scenario = &*scenario,
-                                           .order_seed = order,
-                                           .faults = &healthy,
-                                           .checkpoint_directory = {}});
-    ASSERT_THAT(result.status, IsOk());
-    EXPECT_EQ(result.fingerprint, *expected);
+// With one slot free on the device and one on the host, a block of two could not move: the budget
+// does not admit that.
+TEST_F(EngineExchangeTest, TheLeastBudgetHasRoomForBlocksOfTwoSizes) {
+  Scenario scenario = Tight({.layers = 4,
+                             .layer_elements = 27'471,
+                             .tied_elements = 14'141,
+                             .frozen_elements = 27'294,
+                             .activation_bytes = 27'610},
+                            OptimizerKind::kAdam);
+  scenario.state_format = StateFormat::kSplitMaster;
+  scenario.hyper.max_gradient_norm = 0.0;
+  scenario.chunk_elements = 2 * kChunkGranularityElements;
+  scenario.look_ahead = 5;
+  scenario.fractions = {.offload_parameters = 0.52817, .offload_optimizer = 0.0163371};
+  const auto least = WithLeastRoom(scenario);
+  ASSERT_THAT(least, IsOk());
+  ExpectRightBits(*least);
+}
+
+TEST_F(EngineExchangeTest, TheLeastBudgetsOfManyModelsAreEnough) {
+  for (uint64_t seed = 0; seed < 16; ++seed) {
+    auto drawn = DrawScenario(seed);
+    ASSERT_THAT(drawn, IsOk());
+    auto scenario = WithLeastRoom(*std::move(drawn));
+    ASSERT_THAT(scenario, IsOk());
+    if (seed % 3 == 2) scenario->device_slots += 6;
+    ExpectRightBits(*scenario);
   }
 }
-
-std::vector<LeastRoom> LeastRooms() {
-  std::vector<LeastRoom> rooms;
-  for (uint64_t seed = 0; seed < 16; ++seed) rooms.push_back({seed, seed % 3 == 2 ? 6 : 0});
-  // With one slot free on the device and one on the host, a block of two could not move.
-  rooms.push_back({43, 0});
-  rooms.push_back({70, 0});
-  // The host was full of what the device is home to.
-  rooms.push_back({275, 0});
-  rooms.push_back({394, 8});
-  return rooms;
-}
-
-INSTANTIATE_TEST_SUITE_P(Seeds, EngineLeastRoomTest, ::testing::ValuesIn(LeastRooms()),
-                         [](const auto& info) {
-                           return StrCat(info.param.seed, "and", info.param.spare_device_slots);
-                         });
 
 // The scenarios speculate, and both outcomes come up, or the tests above would not show that the
 // bits stay the same then.

@@ -15,7 +15,7 @@ namespace {
 // Draws in sequence from the numbers of one seed.
 class Dice {
  public:
-  explicit Dice(uint64_t seed) : random_({.seed = seed, .stream = 17}) {}
+  Dice(uint64_t seed, uint64_t stream) : random_({.seed = seed, .stream = stream}) {}
   int64_t Below(int64_t bound) { return random_.Below(bound, index_++); }
   bool OneIn(int64_t n) { return Below(n) == 0; }
   double Uniform() { return random_.Uniform(index_++); }
@@ -81,6 +81,10 @@ void DrawOptimizer(Dice& dice, Scenario& scenario) {
   if (!CheckSupported(scenario.hyper.kind, scenario.state_format).ok()) {
     scenario.state_format = StateFormat::kF32;
   }
+}
+
+// What came later draws from numbers of its own, so that the other seeds keep their meaning.
+void DrawAdafactor(Dice& dice, Scenario& scenario) {
   if (scenario.update_order == UpdateOrder::kSpeculative || !dice.OneIn(4)) return;
   scenario.hyper.kind = OptimizerKind::kAdafactor;
   scenario.state_format = StateFormat::kF32;
@@ -107,12 +111,14 @@ absl::Status FindLeastBudgets(Scenario& scenario) {
 }  // namespace
 
 absl::StatusOr<Scenario> DrawScenario(uint64_t seed) {
-  Dice dice(seed);
+  Dice dice(seed, 17);
   Scenario scenario;
   scenario.seed = seed;
   DrawModel(dice, scenario);
   DrawMachine(dice, scenario);
   DrawOptimizer(dice, scenario);
+  Dice more(seed, 18);
+  DrawAdafactor(more, scenario);
   GANTRY_RETURN_IF_ERROR(FindLeastBudgets(scenario));
   const int64_t slack = dice.OneIn(3) ? 0 : dice.OneIn(4) ? 60 : 12;
   scenario.device_slots += dice.Below(slack + 1);
