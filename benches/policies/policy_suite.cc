@@ -93,6 +93,11 @@ absl::StatusOr<Machine> MachineOf(const SuiteMachine& machine, const Trace& trac
   return result;
 }
 
+std::vector<int64_t> TokensOf(const PolicySuite& suite, const SuiteModel& model) {
+  const auto* const trace = std::get_if<Trace>(&model.step);
+  return trace == nullptr ? suite.tokens : std::vector<int64_t>{trace->tokens};
+}
+
 }  // namespace
 
 std::span<const std::string_view> SuitePolicyNames() { return kPolicyNames; }
@@ -100,12 +105,8 @@ std::span<const std::string_view> SuitePolicyNames() { return kPolicyNames; }
 std::vector<PolicyCase> CasesOf(const PolicySuite& suite) {
   std::vector<PolicyCase> cases;
   for (size_t model = 0; model < suite.models.size(); ++model) {
-    std::vector<int64_t> tokens = suite.tokens;
-    if (const auto* const trace = std::get_if<Trace>(&suite.models[model].step)) {
-      tokens = {trace->tokens};
-    }
     for (size_t machine = 0; machine < suite.machines.size(); ++machine) {
-      for (const int64_t count : tokens) {
+      for (const int64_t count : TokensOf(suite, suite.models[model])) {
         for (size_t budget = 0; budget < suite.budgets.size(); ++budget) {
           cases.push_back({model, machine, budget, count});
         }
