@@ -1,6 +1,6 @@
 #include "base/hash.h"
 
-// Compiled here, with our options: the processor time of a verified read falls by a quarter.
+// Compiled here, with our options, instead of linked.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -10,10 +10,17 @@
 #include <cstdio>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/check.h"
+#include "base/hash_kernels.h"
 
 namespace gantry {
+namespace {
+
+uint64_t HashBaseline(const void* bytes, size_t size) { return XXH3_128bits(bytes, size).low64; }
+
+}  // namespace
 
 // xxhash's own allocation, because it wants 64-byte alignment and keeps the type's size private.
 struct Hasher::State {
@@ -57,8 +64,23 @@ std::string Hasher::HexDigest() const {
   return digits.data();
 }
 
+std::vector<HashVariant> HashVariants() {
+  std::vector<HashVariant> variants;
+#if defined(__x86_64__)
+  const HashKernel avx512 = HashKernelAvx512();
+  const HashKernel avx2 = HashKernelAvx2();
+  if (avx512 != nullptr && __builtin_cpu_supports("avx512f")) {
+    variants.push_back({"AVX-512", avx512});
+  }
+  if (avx2 != nullptr && __builtin_cpu_supports("avx2")) variants.push_back({"AVX2", avx2});
+#endif
+  variants.push_back({"baseline", HashBaseline});
+  return variants;
+}
+
 uint64_t Hash64(std::span<const std::byte> bytes) {
-  return XXH3_128bits(bytes.data(), bytes.size()).low64;
+  static const HashKernel kBest = HashVariants().front().kernel;
+  return kBest(bytes.data(), bytes.size());
 }
 
 }  // namespace gantry

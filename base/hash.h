@@ -14,6 +14,9 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "base/hash_kernels.h"
 
 namespace gantry {
 
@@ -40,8 +43,17 @@ class Hasher {
   std::unique_ptr<State, StateDeleter> state_;
 };
 
-// Digest64 of one piece, without the cost of a Hasher.
+// Digest64 of one piece, without the cost of a Hasher and with the best instructions that this
+// processor has.
 uint64_t Hash64(std::span<const std::byte> bytes);
+
+// What Hash64 chooses from: the compilations that this processor can run, best first, the baseline
+// last. All give the same digests. For tests and benchmarks.
+struct HashVariant {
+  std::string_view name;
+  HashKernel kernel;
+};
+std::vector<HashVariant> HashVariants();
 
 }  // namespace gantry
 

@@ -9,6 +9,10 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
+
+#include "base/hash_kernels.h"
+#include "base/random.h"
 
 namespace gantry {
 namespace {
@@ -71,6 +75,45 @@ TEST(HashTest, Digest64IsTheLowHalfOfTheHexDigest) {
     EXPECT_EQ(hasher.Digest64(), std::stoull(hasher.HexDigest().substr(16), nullptr, 16));
     EXPECT_EQ(hasher.Digest64(), Hash64(AsBytes(text)));
   }
+}
+
+// Every compilation against the streaming digest, which is the baseline's, at every alignment that
+// vector loads could mind.
+TEST(HashTest, VariantsAreEqual) {
+  const Random random({.seed = 1, .stream = 0});
+  std::vector<std::byte> bytes((size_t{3} << 20) + 64);
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(random.Bits(i));
+  std::vector<size_t> sizes;
+  for (size_t size = 0; size <= 1025; ++size) sizes.push_back(size);
+  for (uint64_t i = 0; i < 20; ++i) {
+    sizes.push_back(static_cast<size_t>(random.Below(int64_t{3} << 20, i)));
+  }
+  sizes.push_back(size_t{1} << 20);
+  const std::vector<HashVariant> variants = HashVariants();
+  ASSERT_FALSE(variants.empty());
+  EXPECT_EQ(variants.back().name, "baseline");
+  for (const size_t size : sizes) {
+    const size_t begin = size % 64;
+    const std::span<const std::byte> part = std::span(bytes).subspan(begin, size);
+    Hasher hasher;
+    hasher.Update(part);
+    for (const HashVariant& variant : variants) {
+      ASSERT_EQ(variant.kernel(part.data(), part.size()), hasher.Digest64())
+          << variant.name << ", " << size << " bytes";
+    }
+    ASSERT_EQ(Hash64(part), hasher.Digest64()) << size << " bytes";
+  }
+}
+
+// On x86-64 both are compiled in, whatever this processor can run.
+TEST(HashTest, KernelsForNewerProcessorsAreInTheProgram) {
+#if defined(__x86_64__)
+  EXPECT_NE(HashKernelAvx2(), nullptr);
+  EXPECT_NE(HashKernelAvx512(), nullptr);
+#else
+  EXPECT_EQ(HashKernelAvx2(), nullptr);
+  EXPECT_EQ(HashKernelAvx512(), nullptr);
+#endif
 }
 
 TEST(HashTest, DigestsDoNotEndTheStream) {

@@ -316,9 +316,14 @@ bool ChunkLayout::HasState(StateKind kind, TensorId id) const {
     case StateKind::kMomentum:
       return trainable && states.momentum;
     case StateKind::kVariance:
-      return trainable && states.variance;
+      return trainable && (states.variance || FactorsVariance(options_.optimizer));
   }
   return false;
+}
+
+int64_t ChunkLayout::StateElements(StateKind kind, TensorId id) const {
+  GANTRY_CHECK(HasState(kind, id)) << Name(kind) << " of " << tensor(id).name;
+  return gantry::StateElements(kind, tensor(id).shape, options_.optimizer);
 }
 
 bool ChunkLayout::UpdateReadsParameter(ChunkId chunk) const {

@@ -159,6 +159,8 @@ class ChunkLayout {
   // Whether a tensor has this kind of state between steps, whatever blocks hold it: no gradient; a
   // trainable f32 parameter is its master too.
   bool HasState(StateKind kind, TensorId tensor) const;
+  // How many values that state has: as gantry::StateElements says. REQUIRES: HasState.
+  int64_t StateElements(StateKind kind, TensorId tensor) const;
   // Whether an update starts from the parameter's content: it is its own master, or a part of it.
   bool UpdateReadsParameter(ChunkId chunk) const;
 

@@ -384,8 +384,25 @@ TEST(ChunkLayoutTest, StatesThatNoChunkCanHoldAreRefused) {
   EXPECT_THAT(create(OptimizerKind::kAdamW, StateFormat::kSplitMaster), IsOk());
   EXPECT_THAT(create(OptimizerKind::kSgd, StateFormat::kSplitMaster),
               StatusIs(absl::StatusCode::kInvalidArgument, "variance"));
-  EXPECT_THAT(create(OptimizerKind::kAdafactor, StateFormat::kF32),
+  EXPECT_THAT(create(OptimizerKind::kAdafactor, StateFormat::kF32), IsOk());
+  EXPECT_THAT(create(OptimizerKind::kAdafactor, StateFormat::kEightBit),
               StatusIs(absl::StatusCode::kInvalidArgument, "adafactor"));
+}
+
+TEST(ChunkLayoutTest, AFactoredVarianceIsAStateWithoutBlocks) {
+  const auto layout = ChunkLayout::Create({Tensor("matrix", {10, 20}), Tensor("vector", {30})}, {},
+                                          {.chunk_elements = kGranule,
+                                           .gradient_dtype = DType::kBF16,
+                                           .optimizer = OptimizerKind::kAdafactor});
+  ASSERT_THAT(layout, IsOk());
+  for (const StateKind kind : {StateKind::kMomentum, StateKind::kVariance}) {
+    EXPECT_FALSE(layout->HasBlock({kind, ChunkId(0)}));
+  }
+  EXPECT_FALSE(layout->HasState(StateKind::kMomentum, TensorId(0)));
+  EXPECT_TRUE(layout->HasState(StateKind::kVariance, TensorId(0)));
+  EXPECT_EQ(layout->StateElements(StateKind::kVariance, TensorId(0)), 10 + 20);
+  EXPECT_EQ(layout->StateElements(StateKind::kMaster, TensorId(0)), 10 * 20);
+  EXPECT_EQ(layout->StateElements(StateKind::kVariance, TensorId(1)), 30);
 }
 
 TEST(ChunkLayoutTest, GroupsFollowTheirFirstTensor) {

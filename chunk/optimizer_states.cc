@@ -61,10 +61,27 @@ OptimizerStates StatesOf(OptimizerKind kind) {
   return {.momentum = false, .variance = false};
 }
 
+FactorCounts FactorsOf(std::span<const int64_t> shape) {
+  if (shape.size() < 2) return {.rows = 0, .columns = 0};
+  int64_t rows = 1;
+  for (const int64_t extent : shape.first(shape.size() - 1)) rows *= extent;
+  return {.rows = rows, .columns = rows / shape[shape.size() - 2] * shape.back()};
+}
+
+int64_t StateElements(StateKind state, std::span<const int64_t> shape, OptimizerKind optimizer) {
+  if (state == StateKind::kVariance && FactorsVariance(optimizer) && shape.size() >= 2) {
+    const FactorCounts counts = FactorsOf(shape);
+    return counts.rows + counts.columns;
+  }
+  int64_t elements = 1;
+  for (const int64_t extent : shape) elements *= extent;
+  return elements;
+}
+
 absl::Status CheckSupported(OptimizerKind kind, StateFormat format) {
-  if (kind == OptimizerKind::kAdafactor) {
-    return InvalidArgument("the optimizer ", kind,
-                           " keeps factors per tensor, which no chunk holds");
+  if (FactorsVariance(kind) && format == StateFormat::kEightBit) {
+    return InvalidArgument("states in the format ", format, " are moments, and the optimizer ",
+                           kind, " has none: it keeps factors in f32");
   }
   if (format == StateFormat::kSplitMaster && !StatesOf(kind).variance) {
     return InvalidArgument("states in the format ", format,

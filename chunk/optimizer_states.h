@@ -5,10 +5,12 @@
 
 #include <cstdint>
 #include <ostream>
+#include <span>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "chunk/block.h"
 
 namespace gantry {
 
@@ -31,7 +33,8 @@ inline std::ostream& operator<<(std::ostream& out, StateFormat format) {
 // Accepts the names above. Errors: kInvalidArgument that lists them.
 absl::StatusOr<StateFormat> ParseStateFormat(std::string_view name);
 
-// The state arrays of a kind beside the master. Adafactor has row and column factors instead.
+// The state arrays of a kind beside the master, one value an element, which chunks hold. Adafactor
+// has a factored variance instead, which belongs to tensors.
 struct OptimizerStates {
   bool momentum;
   bool variance;
@@ -39,11 +42,26 @@ struct OptimizerStates {
   bool operator==(const OptimizerStates&) const = default;
 };
 OptimizerStates StatesOf(OptimizerKind kind);
+inline bool FactorsVariance(OptimizerKind kind) { return kind == OptimizerKind::kAdafactor; }
 
-// Whether chunks can keep a kind's state so: all kinds but adafactor in kF32 and kEightBit; in
-// kSplitMaster those with a variance, whose sign holds the one bit that 16 + 16 bits cannot.
-// Adafactor's factors belong to tensors, not to elements, so no chunk holds them.
-// Errors: kInvalidArgument saying why not.
+// The factors of a variance: a tensor of rank 2 or more, [..., R, C], has one a row ([..., R]) and
+// one a column ([..., C]). Below rank 2 there are none, and the variance is kept as it is.
+struct FactorCounts {
+  int64_t rows;
+  int64_t columns;
+
+  bool operator==(const FactorCounts&) const = default;
+};
+// REQUIRES: every extent at least 1.
+FactorCounts FactorsOf(std::span<const int64_t> shape);
+
+// How many values one kind of state of a tensor has: one an element, but for a factored variance,
+// which is its row factors and then its column factors. REQUIRES: as FactorsOf.
+int64_t StateElements(StateKind state, std::span<const int64_t> shape, OptimizerKind optimizer);
+
+// Whether chunks can keep a kind's state so: all kinds in kF32; all but adafactor, which has no
+// moments, in kEightBit; in kSplitMaster those with a variance, whose sign holds the one bit that
+// 16 + 16 bits cannot. Errors: kInvalidArgument saying why not.
 absl::Status CheckSupported(OptimizerKind kind, StateFormat format);
 
 }  // namespace gantry

@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <sstream>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "base/testing/status_matchers.h"
+#include "chunk/block.h"
 
 namespace gantry {
 namespace {
@@ -52,18 +55,39 @@ TEST(OptimizerStatesTest, KindsHaveTheirStates) {
   EXPECT_EQ(StatesOf(OptimizerKind::kAdafactor), neither);
 }
 
-TEST(OptimizerStatesTest, OnlyKindsWithAVarianceSplitTheirMaster) {
+TEST(OptimizerStatesTest, FormatsNeedWhatTheyKeep) {
   for (const OptimizerKind kind : kKinds) {
     for (const StateFormat format : kFormats) {
       const absl::Status status = CheckSupported(kind, format);
-      if (kind == OptimizerKind::kAdafactor) {
-        EXPECT_THAT(status, StatusIs(Code::kInvalidArgument, "factors")) << format;
+      if (format == StateFormat::kEightBit && kind == OptimizerKind::kAdafactor) {
+        EXPECT_THAT(status, StatusIs(Code::kInvalidArgument, "moments"));
       } else if (format == StateFormat::kSplitMaster && !StatesOf(kind).variance) {
         EXPECT_THAT(status, StatusIs(Code::kInvalidArgument, "variance")) << kind;
       } else {
         EXPECT_THAT(status, IsOk()) << kind << " " << format;
       }
     }
+  }
+}
+
+TEST(OptimizerStatesTest, MatricesHaveFactorsByRowAndColumn) {
+  using Shape = std::vector<int64_t>;
+  const auto factors = [](const Shape& shape) { return FactorsOf(shape); };
+  EXPECT_EQ(factors({}), (FactorCounts{.rows = 0, .columns = 0}));
+  EXPECT_EQ(factors({9}), (FactorCounts{.rows = 0, .columns = 0}));
+  EXPECT_EQ(factors({1, 1}), (FactorCounts{.rows = 1, .columns = 1}));
+  EXPECT_EQ(factors({4, 9}), (FactorCounts{.rows = 4, .columns = 9}));
+  EXPECT_EQ(factors({2, 3, 4, 9}), (FactorCounts{.rows = 24, .columns = 54}));
+}
+
+TEST(OptimizerStatesTest, OnlyAFactoredVarianceHasNotOneValueAnElement) {
+  const std::vector<int64_t> shape = {2, 3, 5};
+  for (const OptimizerKind kind : kKinds) {
+    EXPECT_EQ(StateElements(StateKind::kMaster, shape, kind), 30);
+    EXPECT_EQ(StateElements(StateKind::kVariance, shape, kind),
+              kind == OptimizerKind::kAdafactor ? 6 + 10 : 30);
+    EXPECT_EQ(StateElements(StateKind::kVariance, std::vector<int64_t>{7}, kind), 7);
+    EXPECT_EQ(StateElements(StateKind::kVariance, {}, kind), 1);
   }
 }
 

@@ -11,6 +11,10 @@
 namespace gantry {
 namespace {
 
+// Planned prefetches under way at a time: one and its successor on a copy lane; files like more.
+constexpr int64_t kCopiesAheadMax = 2;
+constexpr int64_t kFetchesAheadMax = 6;
+
 // How urgent a file transfer is that was started for a want of `rank`.
 IoPriority PriorityOf(int32_t rank, Tier to) {
   constexpr int32_t kDemandEnd = (static_cast<int32_t>(WantPriority::kDemand) + 1) << 20;
@@ -24,6 +28,7 @@ BlockMover::BlockMover(const Options& options)
     : manager_(*options.manager), transfers_(*options.transfers), order_(options.order) {
   const auto blocks = static_cast<size_t>(manager_.block_count());
   keys_.assign(blocks, 0);
+  homes_.assign(blocks, Tier::kHost);
   for (int tier = 0; tier < 2; ++tier) {
     rank_[static_cast<size_t>(tier)].assign(blocks, kUnwanted);
     evictor_[static_cast<size_t>(tier)].assign(blocks, kUnwanted);
@@ -48,8 +53,6 @@ void BlockMover::SetWants(WantPriority priority, std::vector<Want> wants) {
     for (size_t i = list.size(); i-- > 0;) {
       const Rank rank = (p << 20) + static_cast<Rank>(i);
       rank_[static_cast<size_t>(list[i].tier)][static_cast<size_t>(list[i].block)] = rank;
-      // On the way to the device the host copy is wanted as much.
-      if (list[i].tier == Tier::kDevice) rank_[1][static_cast<size_t>(list[i].block)] = rank;
     }
   }
 }
@@ -57,20 +60,30 @@ void BlockMover::SetWants(WantPriority priority, std::vector<Want> wants) {
 absl::StatusOr<int64_t> BlockMover::Pump() {
   progress_ = 0;
   claimed_ = {0, 0};
+  shortage_.reset();
   if (activation_need_ > 0) {
     const Want room{.block = -1, .tier = Tier::kDevice, .source = Want::Source::kNothing};
     GANTRY_ASSIGN_OR_RETURN(const bool there, MakeRoom(Tier::kDevice, activation_need_, room, -1));
     // The compute thread takes the slots itself, after this.
     if (there) claimed_[static_cast<size_t>(Tier::kDevice)] += activation_need_;
   }
-  GANTRY_RETURN_IF_ERROR(AdvanceDrains());
+  // Each right before the want that it makes room for.
+  std::vector<BlockIndex> drains = drains_;
+  std::ranges::stable_sort(drains, {}, [this](BlockIndex block) { return DrainRank(block); });
+  auto drain = drains.begin();
   for (int p = 0; p < kWantPriorityCount; ++p) {
     const std::vector<Want>& list = wants_[static_cast<size_t>(p)];
     for (size_t i = 0; i < list.size(); ++i) {
-      GANTRY_RETURN_IF_ERROR(Advance(list[i], (p << 20) + static_cast<Rank>(i)));
+      const Rank rank = (p << 20) + static_cast<Rank>(i);
+      for (; drain != drains.end() && DrainRank(*drain) < rank; ++drain) {
+        GANTRY_RETURN_IF_ERROR(RetryDrain(*drain));
+      }
+      GANTRY_RETURN_IF_ERROR(Advance(list[i], rank));
     }
   }
+  for (; drain != drains.end(); ++drain) GANTRY_RETURN_IF_ERROR(RetryDrain(*drain));
   UpdatePriorities();
+  GANTRY_RETURN_IF_ERROR(LiftForHost());
   return progress_;
 }
 
@@ -83,6 +96,7 @@ absl::Status BlockMover::Advance(const Want& want, Rank rank) {
     if (evictor >= rank) CancelEviction(want.block, want.tier);
     return absl::OkStatus();
   }
+  if (!MayStartAhead(want, rank)) return absl::OkStatus();
   const BlockRecord& record = manager_.block(want.block);
   const bool device_from_host = want.tier == Tier::kDevice && !manager_.unified();
   if (want.source == Want::Source::kNothing || record.content == BlockContent::kZero) {
@@ -112,7 +126,10 @@ absl::Status BlockMover::Advance(const Want& want, Rank rank) {
   GANTRY_CHECK(from_near || record.file_valid)
       << "wanted on " << want.tier << " but nowhere valid: " << manager_.Describe(want.block);
   GANTRY_ASSIGN_OR_RETURN(const bool room, MakeRoom(want.tier, record.slots, want, rank));
-  if (!room) return absl::OkStatus();
+  if (!room) {
+    NoteShortage(want, rank);
+    return absl::OkStatus();
+  }
   // Making room may have moved the source itself.
   if (from_near && manager_.copy(want.block, neighbour).phase != CopyPhase::kValid) {
     return absl::OkStatus();
@@ -120,12 +137,26 @@ absl::Status BlockMover::Advance(const Want& want, Rank rank) {
   return StartMove(want.block, from_near ? neighbour : Tier::kFile, want.tier, rank);
 }
 
+// A lane is kept busy, but what it will carry is decided as late as possible: meanwhile something
+// more urgent may become available, and slots are not held longer than need be.
+bool BlockMover::MayStartAhead(const Want& want, Rank rank) const {
+  if (prefetch_reserve_ < 0 || want.tier != Tier::kDevice || rank < kPrefetchBegin) return true;
+  const bool from_host =
+      !manager_.unified() && manager_.copy(want.block, Tier::kHost).phase != CopyPhase::kAbsent;
+  int64_t under_way = 0;
+  for (const auto& [ticket, move] : moves_) under_way += move.to == Tier::kDevice ? 1 : 0;
+  return under_way < (from_host ? kCopiesAheadMax : kFetchesAheadMax);
+}
+
 // Gives the block slots without a transfer: undefined bytes for a caller that overwrites them, or
 // the zeros that the block logically holds.
 absl::Status BlockMover::Materialise(const Want& want, Rank rank) {
   const BlockRecord& record = manager_.block(want.block);
   GANTRY_ASSIGN_OR_RETURN(const bool room, MakeRoom(want.tier, record.slots, want, rank));
-  if (!room) return absl::OkStatus();
+  if (!room) {
+    NoteShortage(want, rank);
+    return absl::OkStatus();
+  }
   GANTRY_CHECK(manager_.TryBeginFill(want.block, want.tier)) << manager_.Describe(want.block);
   if (want.source == Want::Source::kContent) {
     const auto bytes = static_cast<size_t>(manager_.layout().slot_bytes().count());
@@ -135,139 +166,6 @@ absl::Status BlockMover::Materialise(const Want& want, Rank rank) {
   }
   ++progress_;
   return manager_.CompleteFill(want.block, want.tier);
-}
-
-absl::StatusOr<bool> BlockMover::MakeRoom(Tier tier, int64_t slots, const Want& want, Rank rank) {
-  const auto t = static_cast<size_t>(tier);
-  while (manager_.pool(tier).free_slots() + incoming_[t] - claimed_[t] < slots) {
-    const BlockIndex victim = PickVictim(tier, want, rank);
-    if (victim < 0) break;
-    GANTRY_RETURN_IF_ERROR(StartEviction(victim, tier, rank));
-    ++progress_;
-  }
-  const int64_t free = manager_.pool(tier).free_slots();
-  const bool reachable = free + incoming_[t] - claimed_[t] >= slots;
-  // A want that must wait keeps its claim, so that a less urgent one does not take its slots.
-  const bool now = reachable && free - claimed_[t] >= slots;
-  if (reachable && !now) Hurry(tier, slots - std::max<int64_t>(free - claimed_[t], 0), rank);
-  if (!now) claimed_[t] += std::min(slots, std::max<int64_t>(free + incoming_[t] - claimed_[t], 0));
-  return now;
-}
-
-void BlockMover::Hurry(Tier tier, int64_t slots, Rank rank) {
-  for (const auto& [ticket, move] : moves_) {
-    if (slots <= 0) return;
-    if (move.from != tier || !manager_.copy(move.block, tier).evicting) continue;
-    Rank& evictor = evictor_[static_cast<size_t>(tier)][static_cast<size_t>(move.block)];
-    evictor = std::min(evictor, rank);
-    slots -= manager_.block(move.block).slots;
-  }
-}
-
-bool BlockMover::MayLeave(BlockIndex block, Tier tier, const Want& want, Rank rank) const {
-  const BlockCopy& c = manager_.copy(block, tier);
-  if (!c.idle() || c.evicting || block == want.block) return false;
-  if (RankOf(block, tier) <= rank) return false;
-  if (!has_files() && WritesToFile(tier) && !manager_.HasOtherCopy(block, tier)) return false;
-  const bool prefetch = rank >= (static_cast<Rank>(WantPriority::kPrefetch) << 20);
-  if (!prefetch) return true;
-  if (residency_[static_cast<size_t>(tier)][static_cast<size_t>(block)] == Residency::kPinned) {
-    return false;
-  }
-  // A prefetch must not push out what is needed sooner than itself.
-  return order_ == EvictionOrder::kLeastRecentlyUsed || key(block) > want.need_time;
-}
-
-// Pinned copies last. Before that: what nobody wants, then the least urgent wants. Among those,
-// copies that the device has too, then transient, then floating ones; then by the key.
-BlockMover::Score BlockMover::ScoreOf(BlockIndex block, Tier tier) const {
-  const Residency residency = residency_[static_cast<size_t>(tier)][static_cast<size_t>(block)];
-  return {residency != Residency::kPinned, RankOf(block, tier) >> 20, OnDeviceToo(block, tier),
-          residency == Residency::kTransient, key(block)};
-}
-
-BlockMover::Rank BlockMover::RankOf(BlockIndex block, Tier tier) const {
-  const Rank rank = rank_[static_cast<size_t>(tier)][static_cast<size_t>(block)];
-  // A want of the device that has its copy does not need the host's any more.
-  const bool served = OnDeviceToo(block, tier) &&
-                      rank == rank_[static_cast<size_t>(Tier::kDevice)][static_cast<size_t>(block)];
-  return served ? kUnwanted : rank;
-}
-
-BlockIndex BlockMover::PickVictim(Tier tier, const Want& want, Rank rank) const {
-  BlockIndex best = -1;
-  Score best_score;
-  for (BlockIndex block = 0; block < manager_.block_count(); ++block) {
-    if (manager_.copy(block, tier).phase != CopyPhase::kValid) continue;
-    if (!MayLeave(block, tier, want, rank)) continue;
-    const Score score = ScoreOf(block, tier);
-    if (best < 0 || score > best_score) {
-      best = block;
-      best_score = score;
-    }
-  }
-  return best;
-}
-
-absl::Status BlockMover::Evict(BlockIndex block, Tier tier) {
-  const BlockCopy& c = manager_.copy(block, tier);
-  if (!c.idle() || c.evicting) return absl::OkStatus();
-  if (!has_files() && WritesToFile(tier) && !manager_.HasOtherCopy(block, tier)) {
-    return absl::OkStatus();
-  }
-  return StartEviction(block, tier, kUnwanted);
-}
-
-void BlockMover::CancelEviction(BlockIndex block, Tier tier) {
-  BlockCopy& c = manager_.copy(block, tier);
-  if (!c.evicting) return;
-  c.evicting = false;
-  incoming_[static_cast<size_t>(tier)] -= manager_.block(block).slots;
-  if (tier == Tier::kDevice) std::erase(drains_, block);
-}
-
-absl::Status BlockMover::StartEviction(BlockIndex block, Tier tier, Rank rank) {
-  if (manager_.HasOtherCopy(block, tier)) {
-    ++counters_.evictions[static_cast<size_t>(tier)];
-    return manager_.Drop(block, tier);
-  }
-  BlockCopy& c = manager_.copy(block, tier);
-  c.evicting = true;
-  evictor_[static_cast<size_t>(tier)][static_cast<size_t>(block)] = rank;
-  incoming_[static_cast<size_t>(tier)] += manager_.block(block).slots;
-  ++counters_.write_downs[static_cast<size_t>(tier)];
-  if (WritesToFile(tier)) {
-    GANTRY_RETURN_IF_ERROR(TakeExtents(block));
-    return StartMove(block, tier, Tier::kFile, rank);
-  }
-  // Only this one: those that wait already have claimed their host slots in this Pump.
-  GANTRY_ASSIGN_OR_RETURN(const bool done, AdvanceDrain(block));
-  if (!done) drains_.push_back(block);
-  return absl::OkStatus();
-}
-
-absl::Status BlockMover::AdvanceDrains() {
-  std::vector<BlockIndex> waiting;
-  for (const BlockIndex block : std::exchange(drains_, {})) {
-    GANTRY_ASSIGN_OR_RETURN(const bool done, AdvanceDrain(block));
-    if (!done) waiting.push_back(block);
-  }
-  drains_ = std::move(waiting);
-  return absl::OkStatus();
-}
-
-absl::StatusOr<bool> BlockMover::AdvanceDrain(BlockIndex block) {
-  const CopyPhase host = manager_.copy(block, Tier::kHost).phase;
-  if (host != CopyPhase::kAbsent) {
-    // Somebody wanted it on the host anyway; that transfer's end finishes the eviction.
-    if (host == CopyPhase::kValid) GANTRY_RETURN_IF_ERROR(FinishEviction(block, Tier::kDevice));
-    return true;
-  }
-  const Want want{.block = block, .tier = Tier::kHost};
-  GANTRY_ASSIGN_OR_RETURN(const bool room,
-                          MakeRoom(Tier::kHost, manager_.block(block).slots, want, -1));
-  if (room) GANTRY_RETURN_IF_ERROR(StartMove(block, Tier::kDevice, Tier::kHost, -1));
-  return room;
 }
 
 absl::Status BlockMover::TakeExtents(BlockIndex block) {
@@ -445,15 +343,6 @@ absl::Status BlockMover::Forget(BlockIndex block) {
   CancelEviction(block, Tier::kDevice);
   CancelEviction(block, Tier::kHost);
   return manager_.Forget(block);
-}
-
-// Drops a copy whose write-down is complete, unless the eviction was called off meanwhile.
-absl::Status BlockMover::FinishEviction(BlockIndex block, Tier tier) {
-  BlockCopy& c = manager_.copy(block, tier);
-  if (!c.evicting || !c.idle()) return absl::OkStatus();
-  CancelEviction(block, tier);
-  ++counters_.evictions[static_cast<size_t>(tier)];
-  return manager_.Drop(block, tier);
 }
 
 }  // namespace gantry

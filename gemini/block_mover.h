@@ -10,6 +10,11 @@
 // Wants never hold slots while they wait, so two of them cannot wait for each other: a block that
 // has arrived may be evicted again for a want of higher priority.
 //
+// Without a file tier last copies cannot leave the host downwards. When nothing moves any more and
+// a want of the host still lacks room, one of them goes up to free slots of the device, before all
+// one whose home the device is. The budget (gemini/budget.h) sees to it that one of the two tiers
+// then has room for any block, so such a want never waits for ever.
+//
 // Not thread-safe: the engine's mutex guards it.
 #ifndef GANTRY_GEMINI_BLOCK_MOVER_H_
 #define GANTRY_GEMINI_BLOCK_MOVER_H_
@@ -17,6 +22,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <tuple>
 #include <vector>
@@ -71,6 +77,12 @@ class BlockMover {
   void SetKey(BlockIndex block, int64_t key) { keys_[static_cast<size_t>(block)] = key; }
   int64_t key(BlockIndex block) const { return keys_[static_cast<size_t>(block)]; }
   void SetResidency(BlockIndex block, Tier tier, Residency residency);
+  // The tier whose budget holds the block where there are no files; the host unless set.
+  void SetHome(BlockIndex block, Tier tier) { homes_[static_cast<size_t>(block)] = tier; }
+
+  // With a plan that says what stays, prefetches to the device push nothing out and leave `slots`
+  // free for what is on its way out. Negative (as at first): they push out what is used later.
+  void SetPrefetchReserve(int64_t slots) { prefetch_reserve_ = slots; }
 
   // Starts what can start. Returns how many steps (transfers, fills, drops) were made.
   // Errors: from mapping; the engine stops then.
@@ -112,13 +124,21 @@ class BlockMover {
   // Position in the order of wants; smaller is more urgent.
   using Rank = int32_t;
   static constexpr Rank kUnwanted = 1 << 30;
+  static constexpr Rank kPrefetchBegin = static_cast<Rank>(WantPriority::kPrefetch) << 20;
 
   absl::Status Advance(const Want& want, Rank rank);
+  bool MayStartAhead(const Want& want, Rank rank) const;
   absl::Status Materialise(const Want& want, Rank rank);
   absl::StatusOr<bool> MakeRoom(Tier tier, int64_t slots, const Want& want, Rank rank);
   // The want of `rank` waits for these slots: what is on its way out of the tier is as urgent.
   void Hurry(Tier tier, int64_t slots, Rank rank);
   BlockIndex PickVictim(Tier tier, const Want& want, Rank rank) const;
+  void NoteShortage(const Want& want, Rank rank);
+  // For the want of the host that found no room in this Pump, if nothing moves: see above.
+  absl::Status LiftForHost();
+  BlockIndex PickToLift(const Want& want, Rank rank, int64_t slots_max) const;
+  // Whether the copy on the device may be dropped at once for a want of this rank.
+  bool IsSpareOnDevice(BlockIndex block, Rank rank) const;
   bool MayLeave(BlockIndex block, Tier tier, const Want& want, Rank rank) const;
   // How gladly a copy is given up; the largest leaves first.
   using Score = std::tuple<bool, Rank, bool, bool, int64_t>;
@@ -130,7 +150,10 @@ class BlockMover {
   }
   // `rank`: of the want that needs the room. No less urgent want calls the eviction off.
   absl::Status StartEviction(BlockIndex block, Tier tier, Rank rank);
-  absl::Status AdvanceDrains();
+  // Of a device copy that waits for host slots: just more urgent than the want that it makes room
+  // for; one that leaves for no want is more urgent than what is fetched ahead.
+  Rank DrainRank(BlockIndex block) const;
+  absl::Status RetryDrain(BlockIndex block);
   // Returns whether the copy waits for nothing any more.
   absl::StatusOr<bool> AdvanceDrain(BlockIndex block);
   absl::Status StartMove(BlockIndex block, Tier from, Tier to, Rank rank);
@@ -158,11 +181,19 @@ class BlockMover {
   std::array<std::vector<Rank>, 2> evictor_;
   std::vector<int64_t> keys_;
   std::array<std::vector<Residency>, 2> residency_;  // per tier and block
+  std::vector<Tier> homes_;                          // per block
   std::vector<BlockIndex> drains_;                   // device copies waiting for host slots
   std::map<int64_t, Move> moves_;                    // by ticket
   std::array<int64_t, 2> incoming_{};                // slots that evictions under way will free
   std::array<int64_t, 2> claimed_{};                 // within one Pump: promised to earlier wants
+  // Within one Pump: the most urgent want of the host that found no room.
+  struct Shortage {
+    Want want;
+    Rank rank;
+  };
+  std::optional<Shortage> shortage_;
   int64_t activation_need_ = 0;
+  int64_t prefetch_reserve_ = -1;
   int64_t progress_ = 0;  // steps made in this Pump
   MoverCounters counters_;
 };

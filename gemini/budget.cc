@@ -1,6 +1,7 @@
 #include "gemini/budget.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/strings.h"
 
@@ -16,6 +17,18 @@ struct MemoryOnly {
   int64_t device = 0;
   int64_t host = 0;
 };
+
+// Whether some blocks take one slot and some two.
+bool SizesDiffer(const ChunkLayout& layout) {
+  std::array<bool, 3> takes{};  // by slots
+  for (int64_t c = 0; c < layout.chunk_count(); ++c) {
+    for (int kind = 0; kind < kStateKindCount; ++kind) {
+      const BlockId block{static_cast<StateKind>(kind), ChunkId(c)};
+      if (layout.HasBlock(block)) takes[static_cast<size_t>(layout.slots_of(block))] = true;
+    }
+  }
+  return takes[1] && takes[2];
+}
 
 MemoryOnly CountWithoutFiles(const BudgetInput& input, std::span<const ChunkFacts> facts) {
   MemoryOnly count;
@@ -94,6 +107,9 @@ BudgetNeed LeastBudget(const BudgetInput& input) {
     need.device_slots =
         std::max(need.device_slots, only.device == 0 ? 0 : only.device + need.activation_slots);
     if (!input.machine.unified) {
+      // Device and host exchange blocks without a third place: one slot free on each would be too
+      // few for a block of two.
+      if (only.device > 0 && SizesDiffer(*input.layout)) passing = std::max<int64_t>(passing, 3);
       need.host_slots = std::max(need.host_slots, only.host + passing);
     }
   }

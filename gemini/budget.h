@@ -36,7 +36,8 @@ struct BudgetNeed {
 //   device: for every operator, its blocks and the activations alive meanwhile; where updates run
 //           on the device, also one chunk's update beside the most activations;
 //   host:   one chunk's update and one block on its way (a parameter and its master, where updates
-//           run on the device); without a file tier everything that is not pinned on the device;
+//           run on the device); without a file tier everything that is not pinned on the device,
+//           and what an exchange of blocks with the device needs;
 //   unified without a file tier: everything, and the activations.
 BudgetNeed LeastBudget(const BudgetInput& input);
 

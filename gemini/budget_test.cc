@@ -156,6 +156,30 @@ TEST_F(SplitMasterBudgetTest, ALowHalfTakesOneSlot) {
   for (ChunkPlacement& place : placement_.chunks) place.update_tier = Tier::kDevice;
   // A parameter and its low half are written together on the host.
   EXPECT_EQ(LeastBudget(Input(false, true)).host_slots, 2);
+  // Without files the host holds the parameters, which float, and device and host exchange blocks
+  // of one slot and of two: with one free on each, one of two could not move.
+  EXPECT_EQ(LeastBudget(Input(false, false)).host_slots, 3 + 2 + 1 + 3);
+  // Where all updates run on the host, nothing of it has its place elsewhere.
+  for (ChunkPlacement& place : placement_.chunks) place.update_tier = Tier::kHost;
+  EXPECT_EQ(LeastBudget(Input(false, false)).host_slots, 3 * 7 + 8 + 1 + 2);
+}
+
+// All blocks take two slots: an even budget leaves none over.
+TEST(BudgetOfTwoSlotBlocks, AnExchangeNeedsOneBlock) {
+  const auto layout =
+      ChunkLayout::Create({{.name = "w", .shape = {2 * kChunk}, .dtype = DType::kF32}}, {},
+                          {.chunk_elements = kChunk, .gradient_dtype = DType::kF32});
+  ASSERT_THAT(layout, IsOk());
+  const Placement placement{
+      .eviction = EvictionOrder::kFurthestNextUse,
+      .chunks = {2, ChunkPlacement{.update_tier = Tier::kDevice,
+                                   .parameter_on_device = Residency::kFloating,
+                                   .optimizer_on_update_tier = Residency::kFloating}}};
+  BudgetInput input{.layout = &*layout, .steps = {}, .placement = &placement, .machine = {}};
+  input.machine.slot_bytes = layout->slot_bytes();
+  const BudgetNeed need = LeastBudget(input);
+  EXPECT_EQ(need.device_slots, 2 * 6);
+  EXPECT_EQ(need.host_slots, 2 * 2 + 2);
 }
 
 class EightBitBudgetTest : public BudgetTest {

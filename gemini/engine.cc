@@ -1,6 +1,7 @@
 #include "gemini/engine.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "base/check.h"
@@ -9,6 +10,7 @@
 #include "chunk/chunk_size.h"
 #include "chunk/optimizer_states.h"
 #include "gemini/engine_impl.h"
+#include "gemini/optimizer_step.h"
 
 namespace gantry {
 namespace {
@@ -98,6 +100,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
                            ", it must be more than nothing on a device with memory of its own");
   }
   GANTRY_RETURN_IF_ERROR(CheckSupported(options.optimizer, options.state_format));
+  GANTRY_RETURN_IF_ERROR(CheckUpdateOrder(options.optimizer, options.update_order));
   GANTRY_RETURN_IF_ERROR(CreatePolicy(options.policy, options.static_fractions).status());
   auto engine = std::make_unique<EngineImpl>(options);
   GANTRY_RETURN_IF_ERROR(engine->Prepare());
@@ -307,12 +310,21 @@ absl::Status EngineImpl::CreateTiers() {
                                 .clock = options_.clock,
                                 .logger = options_.logger};
   }
-  GANTRY_ASSIGN_OR_RETURN(transfers_, TransferEngine::Create({.device = options_.device,
-                                                              .part_bytes = layout_->slot_bytes(),
-                                                              .store = std::move(store),
-                                                              .clock = options_.clock,
-                                                              .event_loop = options_.event_loop,
-                                                              .trace_sink = options_.trace_sink}));
+  std::function<void()> on_completion;
+  if (options_.event_loop != nullptr && options_.simulated_update_bytes_per_second > 0) {
+    simulated_self_ = std::make_shared<EngineImpl*>(this);
+    on_completion = [self = simulated_self_] {
+      if (*self != nullptr) (*self)->OnSimulatedCompletion();
+    };
+  }
+  GANTRY_ASSIGN_OR_RETURN(transfers_,
+                          TransferEngine::Create({.device = options_.device,
+                                                  .part_bytes = layout_->slot_bytes(),
+                                                  .store = std::move(store),
+                                                  .clock = options_.clock,
+                                                  .event_loop = options_.event_loop,
+                                                  .trace_sink = options_.trace_sink,
+                                                  .on_completion = std::move(on_completion)}));
   mover_ = std::make_unique<BlockMover>(BlockMover::Options{
       .manager = manager_.get(), .transfers = transfers_.get(), .order = placement_.eviction});
   std::vector<Tier> update_tiers;
@@ -327,6 +339,11 @@ absl::Status EngineImpl::CreateTiers() {
                          place.parameter_on_device);
     for (const StateKind kind : {StateKind::kMaster, StateKind::kMomentum, StateKind::kVariance}) {
       mover_->SetResidency(Index(kind, chunk), tier, place.optimizer_on_update_tier);
+      mover_->SetHome(Index(kind, chunk), tier);
+    }
+    mover_->SetHome(Index(StateKind::kGradient, chunk), tier);
+    if (place.parameter_on_device == Residency::kPinned) {
+      mover_->SetHome(Index(StateKind::kParameter, chunk), tier);
     }
     const ChunkFacts& facts = all_facts[static_cast<size_t>(c)];
     device_demand += facts.parameter_slots + facts.gradient_slots;
@@ -352,10 +369,11 @@ absl::Status EngineImpl::CreateTiers() {
                                              static_cast<SlotSource*>(this));
   MutexLock lock(mutex_);
   update_times_.emplace(chunks);
+  leaves_.assign(static_cast<size_t>(manager_->block_count()), 0);
   chunk_leases_.assign(static_cast<size_t>(chunks), 0);
-  gradients_missing_.assign(static_cast<size_t>(chunks), 0);
-  contributed_.assign(specs_.size(), 0);
-  ready_.assign(specs_.size(), 0);
+  progress_.gradients_missing.assign(static_cast<size_t>(chunks), 0);
+  progress_.contributed.assign(specs_.size(), 0);
+  progress_.ready.assign(specs_.size(), 0);
   for (size_t t = 0; t < specs_.size(); ++t) {
     const TensorId tensor(static_cast<int64_t>(t));
     chunks_of_tensor_.push_back(layout_->ChunksOf(tensor));
@@ -409,9 +427,9 @@ EngineStatistics EngineImpl::statistics() const {
     result.lanes[l] = counters;
   }
   result.stalls = stalls_;
-  result.leases = leases_;
-  result.leases_waited = leases_waited_;
-  result.leases_off_plan = leases_off_plan_;
+  result.leases = lease_counts_.all;
+  result.leases_waited = lease_counts_.waited;
+  result.leases_off_plan = lease_counts_.off_plan;
   result.updates_speculated = updates_->speculated();
   result.updates_taken_back = updates_->taken_back();
   result.chunk_elements = layout_->chunk_elements();
@@ -421,7 +439,7 @@ EngineStatistics EngineImpl::statistics() const {
     result.stripes = store->Describe();
     result.store = store->counters();
   }
-  result.state_outside_slots = updates_->eight_bit().bytes();
+  result.state_outside_slots = updates_->eight_bit().bytes() + updates_->factors().bytes();
   return result;
 }
 
@@ -431,11 +449,12 @@ void EngineImpl::ResetStatistics() {
     lanes_base_[static_cast<size_t>(lane)] = transfers_->counters(static_cast<TransferLane>(lane));
   }
   stalls_ = {};
-  leases_ = leases_waited_ = leases_off_plan_ = 0;
+  lease_counts_ = {};
 }
 
-EngineImpl::CompiledPlan EngineImpl::MakePlan(CompiledStep step) {
-  CompiledPlan plan{.step = std::move(step), .next_use = nullptr, .timer = nullptr};
+CompiledPlan EngineImpl::MakePlan(CompiledStep step) {
+  CompiledPlan plan;
+  plan.step = std::move(step);
   plan.next_use = std::make_unique<NextUseIndex>(plan.step.trace);
   plan.timer = std::make_unique<StepTimer>(std::ssize(plan.step.signatures));
   return plan;
@@ -445,16 +464,8 @@ const Trace* EngineImpl::trace(std::string_view key) {
   MutexLock lock(mutex_);
   const auto found = plans_.find(key);
   if (found == plans_.end()) return nullptr;
-  CompiledStep& step = found->second.step;
-  for (size_t i = 0; i < step.signatures.size(); ++i) {
-    step.trace.moments[i].compute = found->second.timer->Median(static_cast<int64_t>(i));
-  }
-  for (size_t c = 0; c < step.update_moment.size() && update_times_.has_value(); ++c) {
-    if (step.update_moment[c] < 0) continue;
-    step.trace.moments[static_cast<size_t>(step.update_moment[c])].compute =
-        update_times_->Median(static_cast<int64_t>(c));
-  }
-  return &step.trace;
+  FillTimes(found->second.step, *found->second.timer);
+  return &found->second.step.trace;
 }
 
 }  // namespace gantry

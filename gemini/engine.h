@@ -44,6 +44,8 @@
 #include "nvme/block_store.h"
 #include "nvme/create_io_backend.h"
 #include "offload/transfer_engine.h"
+#include "placement_policy/machine.h"
+#include "placement_policy/planner.h"
 #include "placement_policy/policy.h"
 #include "placement_policy/trace.h"
 
@@ -60,6 +62,10 @@ struct EngineOptions {
   // Null: the engine has threads. Otherwise it has none, and where it would wait it runs the loop,
   // on whose virtual time the device and the I/O backend must be. For deterministic simulation.
   EventLoop* event_loop = nullptr;
+  // With an event loop. Not 0: completions are taken when they come, as a thread would, and updates
+  // take this long per byte of memory traffic. 0: completions are taken when the engine is called,
+  // and updates take what the loop draws, so that seeds differ in as much as possible.
+  int64_t simulated_update_bytes_per_second = 0;
 
   Bytes device_memory = Bytes(0);  // parameters, gradients and activations together
   Bytes host_memory = Bytes(0);    // ignored on a unified device
@@ -69,7 +75,7 @@ struct EngineOptions {
   IoPreference io = IoPreference::kAuto;
   IoBackendFactory make_io = {};  // empty: CreateIoBackend
 
-  std::string policy = "auto";            // placement_policy/policy.h
+  std::string policy = "planned";         // placement_policy/policy.h
   StaticFractions static_fractions = {};  // of the static policy
   int64_t look_ahead = 8;               // moments whose blocks are fetched ahead; 0: on demand only
   int64_t chunk_elements = 0;           // 0: chosen from the model and the budgets
@@ -78,6 +84,8 @@ struct EngineOptions {
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   StateFormat state_format = StateFormat::kF32;
   UpdateOrder update_order = UpdateOrder::kExact;
+  // For the policy `planned`: how fast the machine is. What is 0 is measured in the first steps.
+  MachineRates rates = {};
 };
 
 // Why compute waited.
@@ -99,7 +107,7 @@ struct EngineStatistics {
   int64_t chunk_count = 0;
   double padding_fraction = 0.0;
   // Host memory beside the budgets: scales of eight-bit moments, and what was written to them and
-  // is not rounded yet.
+  // is not rounded yet; Adafactor's factors and their sums.
   Bytes state_outside_slots = Bytes(0);
   std::vector<StripeReport> stripes;  // of the file tier; empty without one
   StoreCounters store;                // since Seal
@@ -107,6 +115,17 @@ struct EngineStatistics {
   std::string io_backend() const;  // "io_uring", "threads" or "none"
   bool direct_io() const;          // in every directory
   Bytes file_bytes() const;        // preallocated
+};
+
+// The movement plan of one step (policy `planned`), beside what was measured.
+struct MovementReport {
+  bool planned = false;       // false: blocks move on demand (no times yet, or no plan fits)
+  Nanoseconds planning = 0;   // time it took
+  Nanoseconds predicted = 0;  // elapsed time of a step, by the simulator
+  Nanoseconds compute = 0;    // of this, computing
+  PlacementShape shape;       // where updates run, what stays
+  MachineRates rates;         // that were measured or given, and used
+  uint64_t hash = 0;          // of what is executed
 };
 
 // What the model needs at the chosen chunk size, known after a dry run.
@@ -128,6 +147,8 @@ class Engine : public ParameterStore {
   virtual void ResetStatistics() = 0;  // counters and stalls; peaks stay
   // Valid after Seal.
   virtual BudgetReport budget_report() const = 0;
+  // The plan that steps of this key follow; not planned for an unknown key.
+  virtual MovementReport movement_report(std::string_view key) const = 0;
   // The compiled trace of a key; null when no such step was recorded. Its compute times are medians
   // of the key's last steps (gemini/step_times.h), those of updates of what their jobs took; 0
   // before the first such step ran. Valid as long as the engine; the next call renews its times.

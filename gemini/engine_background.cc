@@ -8,12 +8,28 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "gemini/engine_impl.h"
+#include "placement_policy/movement_problem.h"
 
 namespace gantry {
 namespace {
 
 // In a simulation an update begins and ends within this much virtual time of when it could run.
 constexpr Nanoseconds kSimulatedUpdateMax = 100'000;
+
+// In traces.
+std::string_view NameOf(UpdateQueue::Job::Kind kind) {
+  switch (kind) {
+    case UpdateQueue::Job::Kind::kNorm:
+      return "norm";
+    case UpdateQueue::Job::Kind::kObserve:
+    case UpdateQueue::Job::Kind::kMeasure:
+      return "factors";
+    case UpdateQueue::Job::Kind::kUpdate:
+    case UpdateQueue::Job::Kind::kRestore:
+      break;
+  }
+  return "update";
+}
 
 }  // namespace
 
@@ -32,6 +48,7 @@ absl::Status EngineImpl::StartBackground() {
 }
 
 void EngineImpl::StopBackground() {
+  if (simulated_self_ != nullptr) *simulated_self_ = nullptr;
   {
     MutexLock lock(mutex_);
     stopping_ = true;
@@ -101,8 +118,7 @@ Nanoseconds EngineImpl::RunJob(const UpdateQueue::Job& job) {
   updates_->RunJob(job);
   const Nanoseconds end = options_.clock->Now();
   if (options_.trace_sink != nullptr) {
-    const bool norm = job.kind == UpdateQueue::Job::Kind::kNorm;
-    options_.trace_sink->Slice("update", norm ? "norm" : "update", begin, end);
+    options_.trace_sink->Slice("update", NameOf(job.kind), begin, end);
   }
   return end - begin;
 }
@@ -125,17 +141,42 @@ void EngineImpl::WakeUpdates() {
   const std::optional<UpdateQueue::Job> job = TakeJob();
   if (!job.has_value()) return;
   simulated_job_ = true;
-  options_.event_loop->Schedule(options_.event_loop->Draw(kSimulatedUpdateMax), [this, job] {
-    const Nanoseconds time = RunJob(*job);
+  const Nanoseconds time = SimulatedTime(*job);
+  options_.event_loop->Schedule(time, [this, job, time] {
+    static_cast<void>(RunJob(*job));
     MutexLock lock(mutex_);
     simulated_job_ = false;
     FinishJob(*job, time);
   });
 }
 
+Nanoseconds EngineImpl::SimulatedTime(const UpdateQueue::Job& job) const {
+  const int64_t rate = options_.simulated_update_bytes_per_second;
+  if (rate == 0) return options_.event_loop->Draw(kSimulatedUpdateMax);
+  const auto slots = [&](StateKind kind) {
+    const BlockId id{kind, job.chunk};
+    return layout_->HasBlock(id) ? layout_->slots_of(id) : int64_t{0};
+  };
+  int64_t moved = slots(StateKind::kGradient);
+  if (job.kind == UpdateQueue::Job::Kind::kNorm) return 0;  // reads what has just arrived
+  for (const StateKind kind : {StateKind::kMaster, StateKind::kMomentum, StateKind::kVariance}) {
+    moved += 2 * slots(kind);
+  }
+  moved += slots(StateKind::kParameter);
+  return LaneTime({.bytes_per_second = rate}, moved * layout_->slot_bytes().count());
+}
+
+void EngineImpl::OnSimulatedCompletion() {
+  MutexLock lock(mutex_);
+  TakeCompletions(transfers_->Poll());
+  if (failure_.ok()) static_cast<void>(PumpLocked());  // the next call returns an error
+  changed_.NotifyAll();
+}
+
 void EngineImpl::Overlap() {
   if (options_.event_loop == nullptr || dry_run()) return;
-  options_.event_loop->RunSome();
+  // Where completions are taken as they come, calls take no time.
+  if (options_.simulated_update_bytes_per_second == 0) options_.event_loop->RunSome();
   MutexLock lock(mutex_);
   TakeCompletions(transfers_->Poll());
   if (failure_.ok()) static_cast<void>(PumpLocked());  // the next call returns an error

@@ -39,6 +39,8 @@ struct Budgets {
   std::string spill = {};
   std::string policy = "auto";
   int64_t chunk_elements = kChunk;
+  OptimizerKind optimizer = OptimizerKind::kAdamW;
+  UpdateOrder order = UpdateOrder::kExact;
 };
 
 class EngineBudgetTest : public ::testing::Test {
@@ -62,7 +64,9 @@ class EngineBudgetTest : public ::testing::Test {
                                                     : std::vector<std::string>{budgets.spill},
                            .policy = budgets.policy,
                            .static_fractions = {},
-                           .chunk_elements = budgets.chunk_elements});
+                           .chunk_elements = budgets.chunk_elements,
+                           .optimizer = budgets.optimizer,
+                           .update_order = budgets.order});
   }
 
   static OptimizerStep Hyper(int64_t step) {
@@ -189,6 +193,15 @@ TEST_F(EngineBudgetTest, ZeroBudgetsAndUnknownPoliciesAreRefused) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("host budget")));
   EXPECT_THAT(Make({.policy = "atuo"}).status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("auto")));
+}
+
+TEST_F(EngineBudgetTest, AdafactorCannotSpeculate) {
+  const Budgets budgets{.spill = ::testing::TempDir(), .optimizer = OptimizerKind::kAdafactor};
+  EXPECT_THAT(Make(budgets), IsOk());
+  Budgets speculative = budgets;
+  speculative.order = UpdateOrder::kSpeculative;
+  EXPECT_THAT(Make(speculative).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("can only be exact")));
 }
 
 TEST_F(EngineBudgetTest, ASpillDirectoryThatIsMissingOrAFileIsNamed) {

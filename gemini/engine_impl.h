@@ -1,6 +1,6 @@
 // The Engine's implementation; see engine.h for what it is. Split over engine.cc (creation, Seal),
-// engine_background.cc (threads, waiting), engine_lease.cc (leases, look-ahead) and engine_step.cc
-// (steps, gradients, state access).
+// engine_background.cc (threads, waiting), engine_lease.cc (leases, look-ahead), engine_plan.cc
+// (the policy `planned`), engine_step.cc (steps, gradients) and engine_state.cc (access to states).
 #ifndef GANTRY_GEMINI_ENGINE_IMPL_H_
 #define GANTRY_GEMINI_ENGINE_IMPL_H_
 
@@ -23,7 +23,9 @@
 #include "gemini/block_mover.h"
 #include "gemini/budget.h"
 #include "gemini/engine.h"
+#include "gemini/engine_parts.h"
 #include "gemini/memory_tracer.h"
+#include "gemini/plan_follower.h"
 #include "gemini/step_times.h"
 #include "gemini/update_queue.h"
 
@@ -58,23 +60,11 @@ class EngineImpl final : public Engine, private SlotSource {
   void ResetStatistics() override;
   BudgetReport budget_report() const override { return budget_report_; }
   const Trace* trace(std::string_view key) override;
+  MovementReport movement_report(std::string_view key) const override;
 
-  // Prepares the dry arena; part of creation.
   absl::Status Prepare();
 
  private:
-  // How a block is needed by whoever pins it.
-  struct Need {
-    enum class Mode : uint8_t { kRead, kWrite, kCreate };
-    BlockIndex block;
-    Mode mode;
-    ChunkId chunk;
-  };
-  struct CompiledPlan {
-    CompiledStep step;
-    std::unique_ptr<NextUseIndex> next_use;
-    std::unique_ptr<StepTimer> timer;
-  };
   static CompiledPlan MakePlan(CompiledStep step);
 
   // engine.cc
@@ -101,8 +91,10 @@ class EngineImpl final : public Engine, private SlotSource {
   std::optional<UpdateQueue::Job> TakeJob() GANTRY_REQUIRES(mutex_);
   Nanoseconds RunJob(const UpdateQueue::Job& job);  // how long it took
   void FinishJob(const UpdateQueue::Job& job, Nanoseconds time) GANTRY_REQUIRES(mutex_);
-  // Has a job that can run be run.
   void WakeUpdates() GANTRY_REQUIRES(mutex_);
+  // In a simulation: what the mover thread would do; and how long a job takes.
+  void OnSimulatedCompletion() GANTRY_EXCLUDES(mutex_);
+  Nanoseconds SimulatedTime(const UpdateQueue::Job& job) const;
   // In a simulation: lets some of what goes on behind the caller happen now.
   void Overlap() GANTRY_EXCLUDES(mutex_);
   // One turn of a wait: pumps and sleeps until something changed. Errors: the engine's failure, or
@@ -137,6 +129,19 @@ class EngineImpl final : public Engine, private SlotSource {
   void LeaveChunk(ChunkId chunk) GANTRY_REQUIRES(mutex_);
   void BeginGradient(ChunkId chunk) GANTRY_REQUIRES(mutex_);
 
+  // engine_plan.cc
+  bool planned() const { return options_.policy == kPlannedPolicy; }
+  // Gives the step that begins its movement plan, or goes back to moving on demand.
+  absl::Status FollowMovementPlan(const StepOptions& options) GANTRY_REQUIRES(mutex_);
+  void MakeMovementPlan(CompiledPlan& plan, const StepOptions& options) GANTRY_REQUIRES(mutex_);
+  void InstallPlacement(const CompiledPlan& plan, const MovementDecision& decision)
+      GANTRY_REQUIRES(mutex_);
+  void FillTimes(CompiledStep& step, const StepTimer& timer) const GANTRY_REQUIRES(mutex_);
+  MachineRates MeasuredRates(const Trace& trace) const GANTRY_REQUIRES(mutex_);
+  PlanFollower::Presence PresenceOf(BlockIndex block) const GANTRY_REQUIRES(mutex_);
+  void NoteLeaving(std::span<const Need> needs) GANTRY_REQUIRES(mutex_);
+  void DropLeaving(std::span<const Need> needs) GANTRY_REQUIRES(mutex_);
+
   // engine_step.cc
   void CompleteIfReady(ChunkId chunk) GANTRY_REQUIRES(mutex_);
   absl::Status ZeroUntouched(ChunkId chunk) GANTRY_REQUIRES(mutex_);
@@ -145,10 +150,6 @@ class EngineImpl final : public Engine, private SlotSource {
   void DropRecording();
 
   // engine_state.cc
-  struct BlockBytes {
-    StateKind kind;
-    std::span<const std::byte> bytes;
-  };
   absl::Status CheckStateAccess(StateKind kind, TensorId tensor, int64_t first,
                                 int64_t bytes) const;
   template <typename Visit>
@@ -165,6 +166,8 @@ class EngineImpl final : public Engine, private SlotSource {
                                 std::span<const std::byte> bytes) GANTRY_REQUIRES(mutex_);
   absl::Status WriteSplitVariance(ChunkId chunk, int64_t element, std::span<const std::byte> bytes)
       GANTRY_REQUIRES(mutex_);
+  absl::StatusOr<std::span<float>> Factors(TensorId tensor) GANTRY_REQUIRES(mutex_);
+  void NoteMasters(ChunkId chunk, int64_t element, int64_t count) GANTRY_REQUIRES(mutex_);
   absl::Status ReadEightBit(BlockId moment, int64_t element, std::span<std::byte> bytes)
       GANTRY_REQUIRES(mutex_);
   absl::Status WriteEightBit(BlockId moment, int64_t element, std::span<const std::byte> bytes)
@@ -178,7 +181,6 @@ class EngineImpl final : public Engine, private SlotSource {
       GANTRY_REQUIRES(mutex_);
 
   BlockIndex Index(StateKind kind, ChunkId chunk) const { return manager_->IndexOf({kind, chunk}); }
-  bool recording_live() const { return tracer_.recording() && !dry_run(); }
 
   const EngineOptions options_;
 
@@ -194,7 +196,7 @@ class EngineImpl final : public Engine, private SlotSource {
   std::vector<ParameterUse> uses_scratch_;
   std::string recording_key_;  // of the step that tracer_ records
 
-  // Set by Seal, constant afterwards.
+  // Set by Seal, constant afterwards; a movement plan changes where updates run.
   std::optional<ChunkLayout> layout_;
   Placement placement_;
   int64_t device_slots_ = 0;
@@ -207,10 +209,14 @@ class EngineImpl final : public Engine, private SlotSource {
   CondVar changed_;      // a transfer or an update finished, or the engine failed
   CondVar update_work_;  // a job may be runnable
   bool stopping_ GANTRY_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<EngineImpl*> simulated_self_;  // for events of the loop; null once stopped
   bool simulated_job_ = false;  // the event loop holds a job; the caller's thread only
   absl::Status failure_ GANTRY_GUARDED_BY(mutex_);
   std::map<std::string, CompiledPlan, std::less<>> plans_ GANTRY_GUARDED_BY(mutex_);
-  const CompiledPlan* plan_ GANTRY_GUARDED_BY(mutex_) = nullptr;  // of the current step
+  CompiledPlan* plan_ GANTRY_GUARDED_BY(mutex_) = nullptr;            // of the current step
+  const PlanFollower* follower_ GANTRY_GUARDED_BY(mutex_) = nullptr;  // of plan_
+  std::vector<char> leaves_ GANTRY_GUARDED_BY(mutex_);  // by block: dropped after its lease
+  std::vector<PlanFollower::Fetch> ahead_ GANTRY_GUARDED_BY(mutex_);
   // Of the step whose updates may still be running.
   const CompiledPlan* training_plan_ GANTRY_GUARDED_BY(mutex_) = nullptr;
   int64_t cursor_ GANTRY_GUARDED_BY(mutex_) = 0;        // next lease moment of plan_
@@ -219,15 +225,11 @@ class EngineImpl final : public Engine, private SlotSource {
   std::vector<Need> needs_ GANTRY_GUARDED_BY(mutex_);  // of the lease being made
   int64_t open_leases_ GANTRY_GUARDED_BY(mutex_) = 0;
   std::vector<int32_t> chunk_leases_ GANTRY_GUARDED_BY(mutex_);
-  std::vector<int32_t> gradients_missing_ GANTRY_GUARDED_BY(mutex_);  // per chunk, this step
-  std::vector<char> contributed_ GANTRY_GUARDED_BY(mutex_);           // per tensor, this step
-  std::vector<char> ready_ GANTRY_GUARDED_BY(mutex_);                 // per tensor, this step
+  StepProgress progress_ GANTRY_GUARDED_BY(mutex_);
   std::array<Nanoseconds, kStallCauseCount> stalls_ GANTRY_GUARDED_BY(mutex_){};
   Nanoseconds waited_ GANTRY_GUARDED_BY(mutex_) = 0;                   // all stalls since Seal
   std::optional<RecentTimes> update_times_ GANTRY_GUARDED_BY(mutex_);  // by chunk
-  int64_t leases_ GANTRY_GUARDED_BY(mutex_) = 0;
-  int64_t leases_waited_ GANTRY_GUARDED_BY(mutex_) = 0;
-  int64_t leases_off_plan_ GANTRY_GUARDED_BY(mutex_) = 0;
+  LeaseCounts lease_counts_ GANTRY_GUARDED_BY(mutex_);
   int64_t waits_this_step_ GANTRY_GUARDED_BY(mutex_) = 1;
   bool settled_ GANTRY_GUARDED_BY(mutex_) = false;  // everything is resident: nothing to fetch
   std::array<TransferCounters, kTransferLaneCount> lanes_base_ GANTRY_GUARDED_BY(mutex_){};

@@ -53,7 +53,7 @@ absl::Status EngineImpl::CheckUses(std::span<const ParameterUse> uses,
     for (size_t j = 0; j < i; ++j) {
       GANTRY_CHECK(uses[i].tensor != uses[j].tensor) << name << " leases a tensor twice";
     }
-    if (!dry_run() && ready_[t] != 0) {
+    if (!dry_run() && progress_.ready[t] != 0) {
       return FailedPrecondition("operator '", name, "' uses '", specs_[t].name,
                                 "' after its gradient was declared ready in this step");
     }
@@ -83,6 +83,7 @@ absl::StatusOr<Lease> EngineImpl::Acquire(std::span<const ParameterUse> uses, st
   FinishLease(lease, uses);
   if (!settled_) {
     for (const Need& need : needs_) mover_->SetKey(need.block, NextKey(need.block));
+    NoteLeaving(needs_);
     RefreshLookAhead();
     // An error does not concern this lease, whose blocks are there: the next call returns it.
     static_cast<void>(PumpLocked());
@@ -171,7 +172,7 @@ absl::Status EngineImpl::WaitAndPin(Tier tier, std::span<const Need> needs, std:
     if (pinned) return absl::OkStatus();
     // Room for a new gradient that was there at once is no wait.
     if (!std::exchange(waited, true)) {
-      ++leases_waited_;
+      ++lease_counts_.waited;
       ++waits_this_step_;
       settled_ = false;
     }
@@ -215,7 +216,7 @@ absl::Status EngineImpl::PumpLocked() {
 
 // Advances the cursor to the moment behind the given lease.
 void EngineImpl::FollowPlan(std::span<const ParameterUse> uses, Phase phase) {
-  ++leases_;
+  ++lease_counts_.all;
   ++moment_clock_;
   if (plan_ == nullptr) return;
   const std::vector<uint64_t>& signatures = plan_->step.signatures;
@@ -224,7 +225,7 @@ void EngineImpl::FollowPlan(std::span<const ParameterUse> uses, Phase phase) {
   if (cursor_ < count && signatures[static_cast<size_t>(cursor_)] == signature) {
     ++cursor_;
   } else {
-    ++leases_off_plan_;
+    ++lease_counts_.off_plan;
     const int64_t end = std::min(count, cursor_ + kResyncWindow);
     int64_t next = cursor_;
     while (next < end && signatures[static_cast<size_t>(next)] != signature) ++next;
@@ -249,7 +250,17 @@ int64_t EngineImpl::NextKey(BlockIndex block) const {
 
 void EngineImpl::RefreshLookAhead() {
   std::vector<Want> wants;
-  if (plan_ != nullptr && !settled_ && options_.look_ahead > 0) {
+  if (follower_ != nullptr && !settled_) {
+    follower_->Ahead(
+        cursor_,
+        [this](BlockIndex block) GANTRY_NO_THREAD_SAFETY_ANALYSIS { return PresenceOf(block); },
+        ahead_);
+    for (const PlanFollower::Fetch& fetch : ahead_) {
+      wants.push_back({.block = fetch.block,
+                       .tier = Tier::kDevice,
+                       .need_time = moment_clock_ + fetch.distance + 1});
+    }
+  } else if (plan_ != nullptr && !settled_ && options_.look_ahead > 0) {
     const Trace& trace = plan_->step.trace;
     const auto leases = static_cast<int64_t>(plan_->step.signatures.size());
     const int64_t total = plan_->next_use->moment_count();
@@ -281,7 +292,7 @@ void EngineImpl::FinishLease(Lease& lease, std::span<const ParameterUse> uses) {
     LeasedTensor leased = leased_[t];
     if (use.access == ParameterAccess::kGradient) leased.parameter = nullptr;
     if (use.access == ParameterAccess::kRead) leased.gradient = nullptr;
-    if (contributed_[t] != 0) leased.gradient_content = GradientContent::kPartial;
+    if (progress_.contributed[t] != 0) leased.gradient_content = GradientContent::kPartial;
     LeaseAccess::Add(lease, use.access, leased);
   }
 }
@@ -334,7 +345,7 @@ void EngineImpl::ReleaseLease(const Lease& lease) {
   Unpin(Tier::kDevice, needs_);
   for (const ParameterUse& use : uses_scratch_) {
     if (use.access != ParameterAccess::kRead) {
-      contributed_[static_cast<size_t>(use.tensor.value())] = 1;
+      progress_.contributed[static_cast<size_t>(use.tensor.value())] = 1;
     }
   }
   for (const ParameterUse& use : uses_scratch_) {
@@ -342,6 +353,7 @@ void EngineImpl::ReleaseLease(const Lease& lease) {
     for (int64_t c = first.value(); c <= last.value(); ++c) LeaveChunk(ChunkId(c));
   }
   if (settled_ || !failure_.ok()) return;
+  DropLeaving(needs_);
   for (const Need& need : needs_) {
     if (need.block >= manager_->chunk_count()) continue;  // a gradient
     if (placement_.chunks[static_cast<size_t>(need.chunk.value())].parameter_on_device ==

@@ -38,6 +38,7 @@ struct Mix {
   int64_t micro_batches = 1;
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   StateFormat format = StateFormat::kF32;
+  int64_t rows = 0;
 };
 
 std::ostream& operator<<(std::ostream& out, const Mix& mix) { return out << mix.name; }
@@ -78,8 +79,9 @@ class EngineLeastBudgetTest : public ::testing::TestWithParam<Mix> {
                                      .gradient_dtype = gradient,
                                      .optimizer = mix.optimizer,
                                      .state_format = mix.format}));
-    ToyModel model(engine.get(),
-                   {.layers = 4, .dtype = mix.dtype, .micro_batches = mix.micro_batches});
+    ToyModel model(
+        engine.get(),
+        {.layers = 4, .dtype = mix.dtype, .micro_batches = mix.micro_batches, .rows = mix.rows});
     GANTRY_RETURN_IF_ERROR(model.Register());
     GANTRY_RETURN_IF_ERROR(model.TrainStep(Hyper(1)).status());
     GANTRY_RETURN_IF_ERROR(engine->Seal());
@@ -178,12 +180,14 @@ std::vector<Mix> FormatMixes() {
   for (const Make& make : {Make{OptimizerKind::kAdamW, StateFormat::kSplitMaster},
                            Make{OptimizerKind::kAdamW, StateFormat::kEightBit},
                            Make{OptimizerKind::kLion, StateFormat::kF32},
-                           Make{OptimizerKind::kSgd, StateFormat::kEightBit}}) {
+                           Make{OptimizerKind::kSgd, StateFormat::kEightBit},
+                           Make{OptimizerKind::kAdafactor, StateFormat::kF32}}) {
     const std::string name = StrCat(Name(make.optimizer), "_", Name(make.format));
     const auto add = [&](std::string_view what, Mix mix) {
       mix.name = StrCat(name, "_", what);
       mix.optimizer = make.optimizer;
       mix.format = make.format;
+      if (make.optimizer == OptimizerKind::kAdafactor) mix.rows = 3;
       mixes.push_back(std::move(mix));
     };
     add("host_files", {.name = "", .policy = "auto"});

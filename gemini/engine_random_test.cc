@@ -4,6 +4,7 @@
 // Everything observed must be the same bits.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -49,12 +50,13 @@ struct Make {
 
 Make RandomMake(Dice& dice) {
   const OptimizerKind kinds[] = {OptimizerKind::kAdamW, OptimizerKind::kAdam, OptimizerKind::kSgd,
-                                 OptimizerKind::kLion};
+                                 OptimizerKind::kLion, OptimizerKind::kAdafactor};
   const StateFormat formats[] = {StateFormat::kF32, StateFormat::kSplitMaster,
                                  StateFormat::kEightBit};
   Make make{.micro_batches = dice.OneIn(3) ? 2 : 1,
-            .optimizer = kinds[dice.Below(4)],
+            .optimizer = kinds[dice.Below(5)],
             .format = formats[dice.Below(3)]};
+  if (make.optimizer == OptimizerKind::kAdafactor) make.format = StateFormat::kF32;
   if (!CheckSupported(make.optimizer, make.format).ok()) make.optimizer = OptimizerKind::kAdam;
   return make;
 }
@@ -98,11 +100,22 @@ class Script {
       TensorSpec spec{.name = StrCat("t", i),
                       .shape = {1 + dice_.Below(dice_.OneIn(3) ? 90'000 : 9'000)},
                       .dtype = dice_.OneIn(4) ? DType::kF32 : DType::kBF16};
+      if (make_.optimizer == OptimizerKind::kAdafactor) MakeMatrices(spec.shape);
       if (dice_.OneIn(5)) spec.trainability = Trainability::kFrozen;
       GANTRY_ASSIGN_OR_RETURN(const TensorId id, store_->Register(spec, {}));
       tensors_.push_back(id);
     }
     return absl::OkStatus();
+  }
+
+  // Of rank 1 to 3, with about as many elements; rows may be longer than a chunk.
+  void MakeMatrices(std::vector<int64_t>& shape) {
+    for (int64_t n = dice_.Below(3); n > 0; --n) {
+      const int64_t rows = 1 + dice_.Below(dice_.OneIn(2) ? 4 : 300);
+      const int64_t rest = std::max<int64_t>(1, shape.back() / rows);
+      shape.back() = rows;
+      shape.push_back(rest);
+    }
   }
 
   // Any range of any state, with magnitudes far apart and, for masters, ties of rounding.
@@ -112,7 +125,7 @@ class Script {
     if (!dice_.OneIn(3)) kind = others[dice_.Below(3)];
     if (!store_->layout().HasState(kind, tensor)) kind = StateKind::kParameter;
     const DType dtype = kind == StateKind::kParameter ? spec(tensor).dtype : DType::kF32;
-    const int64_t elements = store_->layout().placement(tensor).elements;
+    const int64_t elements = store_->layout().StateElements(kind, tensor);
     const int64_t first = dice_.OneIn(4) ? 0 : dice_.Below(elements);
     const int64_t count = dice_.OneIn(4) ? elements - first : 1 + dice_.Below(elements - first);
     std::vector<std::byte> bytes(static_cast<size_t>(count * SizeOf(dtype)));
@@ -136,7 +149,7 @@ class Script {
       if (!store_->layout().HasState(kind, tensor)) continue;
       const int64_t size = kind == StateKind::kParameter ? SizeOf(spec(tensor).dtype) : 4;
       std::vector<std::byte> bytes(
-          static_cast<size_t>(store_->layout().placement(tensor).elements * size));
+          static_cast<size_t>(store_->layout().StateElements(kind, tensor) * size));
       GANTRY_RETURN_IF_ERROR(store_->ReadState(kind, tensor, 0, bytes));
       Observe(bytes);
     }
@@ -259,7 +272,7 @@ TEST_P(EngineRandomTest, ObservesWhatTheMemoryStoreObserves) {
   // Four 90,000-element f32 tensors with gradients, and one update beside them, always fit.
   const int64_t device_slots = 60 / (chunk / kChunkGranularityElements) + 12 + dice.Below(8);
   const int64_t host_slots = 13 + dice.Below(20);
-  const char* policies[] = {"auto", "lru", "cpu"};
+  const char* policies[] = {"auto", "lru", "cpu", "planned"};
 
   auto team = ThreadTeam::Create({.threads = 2});
   ASSERT_TRUE(team.ok());
@@ -278,23 +291,25 @@ TEST_P(EngineRandomTest, ObservesWhatTheMemoryStoreObserves) {
       CreateHostDevice({.topology = unified ? DeviceTopology::kUnified : DeviceTopology::kDiscrete,
                         .clock = &clock});
   ASSERT_TRUE(device.ok());
-  auto engine = Engine::Create(
-      {.device = device->get(),
-       .team = team->get(),
-       .clock = &clock,
-       .logger = &logger,
-       .files = &files,
-       .device_memory = Bytes(slot * device_slots),
-       .host_memory = Bytes(slot * host_slots),
-       .spill_directories = {::testing::TempDir()},
-       .policy = policies[dice.Below(3)],
-       .static_fractions = {},
-       .look_ahead = dice.Below(10),
-       .chunk_elements = chunk,
-       .gradient_dtype = gradient,
-       .optimizer = make.optimizer,
-       .state_format = make.format,
-       .update_order = seed % 2 == 0 ? UpdateOrder::kExact : UpdateOrder::kSpeculative});
+  auto engine =
+      Engine::Create({.device = device->get(),
+                      .team = team->get(),
+                      .clock = &clock,
+                      .logger = &logger,
+                      .files = &files,
+                      .device_memory = Bytes(slot * device_slots),
+                      .host_memory = Bytes(slot * host_slots),
+                      .spill_directories = {::testing::TempDir()},
+                      .policy = policies[dice.Below(4)],
+                      .static_fractions = {},
+                      .look_ahead = dice.Below(10),
+                      .chunk_elements = chunk,
+                      .gradient_dtype = gradient,
+                      .optimizer = make.optimizer,
+                      .state_format = make.format,
+                      .update_order = seed % 2 == 0 || make.optimizer == OptimizerKind::kAdafactor
+                                          ? UpdateOrder::kExact
+                                          : UpdateOrder::kSpeculative});
   ASSERT_TRUE(engine.ok()) << engine.status();
   auto actual = Script(engine->get(), seed, make).Run();
   ASSERT_TRUE(actual.ok()) << actual.status();

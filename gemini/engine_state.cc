@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "gemini/engine_impl.h"
+#include "offload/adafactor.h"
 #include "offload/split_master.h"
 
 namespace gantry {
@@ -60,10 +61,10 @@ absl::Status EngineImpl::CheckStateAccess(StateKind kind, TensorId tensor, int64
     return InvalidArgument("'", spec.name, "' has no ", Name(kind), " between steps");
   }
   const int64_t size = kind == StateKind::kParameter ? SizeOf(spec.dtype) : 4;
-  if (bytes % size != 0 || first < 0 ||
-      first > layout_->placement(tensor).elements - bytes / size) {
-    return InvalidArgument("elements ", first, " to ", first + bytes / size, " of '", spec.name,
-                           "', which has ", layout_->placement(tensor).elements);
+  const int64_t elements = layout_->StateElements(kind, tensor);
+  if (bytes % size != 0 || first < 0 || first > elements - bytes / size) {
+    return InvalidArgument("elements ", first, " to ", first + bytes / size, " of the ", Name(kind),
+                           " of '", spec.name, "', which has ", elements);
   }
   return absl::OkStatus();
 }
@@ -95,6 +96,11 @@ absl::Status EngineImpl::ReadState(StateKind kind, TensorId tensor, int64_t firs
   const int64_t element_bytes = kind == StateKind::kParameter ? SizeOf(dtype) : 4;
   MutexLock lock(mutex_);
   GANTRY_RETURN_IF_ERROR(failure_);
+  if (kind == StateKind::kVariance && updates_->factors().active()) {
+    GANTRY_ASSIGN_OR_RETURN(const std::span<float> factors, Factors(tensor));
+    std::memcpy(bytes.data(), factors.data() + first, bytes.size());
+    return absl::OkStatus();
+  }
   const auto visit = [&](ChunkId chunk, int64_t element, int64_t done, int64_t n)
                          GANTRY_NO_THREAD_SAFETY_ANALYSIS {
                            return ReadSlice(kind, chunk, element,
@@ -113,6 +119,11 @@ absl::Status EngineImpl::WriteState(StateKind kind, TensorId tensor, int64_t fir
   const int64_t element_bytes = kind == StateKind::kParameter ? SizeOf(dtype) : 4;
   MutexLock lock(mutex_);
   GANTRY_RETURN_IF_ERROR(failure_);
+  if (kind == StateKind::kVariance && updates_->factors().active()) {
+    GANTRY_ASSIGN_OR_RETURN(const std::span<float> factors, Factors(tensor));
+    std::memcpy(factors.data() + first, bytes.data(), bytes.size());
+    return absl::OkStatus();
+  }
   const auto visit = [&](ChunkId chunk, int64_t element, int64_t done,
                          int64_t n) GANTRY_NO_THREAD_SAFETY_ANALYSIS {
     return WriteSlice(kind, chunk, element,
@@ -258,6 +269,8 @@ absl::Status EngineImpl::WriteBlocks(ChunkId chunk, int64_t element,
                   std::memcpy(memory, bytes.data() + offset, n);
                 });
   }
+  const int64_t element_bytes = layout_->element_bytes({writes[0].kind, chunk});
+  NoteMasters(chunk, element, std::ssize(writes[0].bytes) / element_bytes);
   Unpin(tier, needs);
   return SettleWritten(chunk, std::move(needs));
 }
@@ -271,6 +284,39 @@ absl::Status EngineImpl::SettleWritten(ChunkId chunk, std::vector<Need> needs) {
   GANTRY_RETURN_IF_ERROR(Pin(Tier::kDevice, needs, "write state"));
   Unpin(Tier::kDevice, needs);
   return absl::OkStatus();
+}
+
+// The values of a factored variance, when no update of the tensor is to come.
+absl::StatusOr<std::span<float>> EngineImpl::Factors(TensorId tensor) {
+  const auto [first, last] = chunks_of_tensor_[static_cast<size_t>(tensor.value())];
+  for (int64_t c = first.value(); c <= last.value(); ++c) {
+    while (updates_->Pending(ChunkId(c))) {
+      GANTRY_RETURN_IF_ERROR(WaitForChange("an optimizer update", "access to factors"));
+    }
+  }
+  return updates_->factors().of(tensor).state();
+}
+
+// Tells the factors of masters in a pinned chunk that no update has written.
+void EngineImpl::NoteMasters(ChunkId chunk, int64_t element, int64_t count) {
+  if (!updates_->factors().active() || !layout_->HasBlock({StateKind::kGradient, chunk})) return;
+  const bool own_master = !layout_->HasBlock({StateKind::kMaster, chunk});
+  const BlockIndex master = Index(own_master ? StateKind::kParameter : StateKind::kMaster, chunk);
+  for (const TensorSlice& slice : layout_->SlicesIn(chunk)) {
+    const int64_t begin = std::max(slice.chunk_begin, element);
+    const int64_t end = std::min(slice.chunk_begin + slice.elements, element + count);
+    if (begin >= end) continue;
+    AdafactorFactors& factors = updates_->factors().of(slice.tensor);
+    const int64_t shift = slice.chunk_begin - slice.tensor_begin;
+    const AdafactorFactors::Range range = factors.PiecesAround(begin - shift, end - begin);
+    ForEachPart(*manager_, master, range.begin + shift,
+                static_cast<size_t>(range.count) * sizeof(float),
+                [&](const std::byte* memory, size_t offset, size_t n) {
+                  factors.ObserveMaster(range.begin + static_cast<int64_t>(offset / sizeof(float)),
+                                        static_cast<int64_t>(n / sizeof(float)),
+                                        reinterpret_cast<const float*>(memory), options_.team);
+                });
+  }
 }
 
 absl::Status EngineImpl::ReadEightBit(BlockId moment, int64_t element, std::span<std::byte> bytes) {

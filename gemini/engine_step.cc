@@ -42,15 +42,16 @@ absl::Status EngineImpl::BeginStep(const StepOptions& options) {
   } else {
     plan_->timer->Begin(options_.clock->Now() - waited_);
   }
+  if (planned()) GANTRY_RETURN_IF_ERROR(FollowMovementPlan(options));
   settled_ = everything_fits_ && waits_this_step_ == 0;
   waits_this_step_ = 0;
   if (!options.optimizer.has_value()) return absl::OkStatus();
   training_plan_ = plan_;
-  std::fill(contributed_.begin(), contributed_.end(), 0);
-  std::fill(ready_.begin(), ready_.end(), 0);
+  std::fill(progress_.contributed.begin(), progress_.contributed.end(), 0);
+  std::fill(progress_.ready.begin(), progress_.ready.end(), 0);
   for (int64_t c = 0; c < layout_->chunk_count(); ++c) {
     const bool trainable = layout_->HasBlock({StateKind::kGradient, ChunkId(c)});
-    gradients_missing_[static_cast<size_t>(c)] =
+    progress_.gradients_missing[static_cast<size_t>(c)] =
         trainable ? static_cast<int32_t>(layout_->SlicesIn(ChunkId(c)).size()) : -1;
   }
   updates_->BeginStep(*options.optimizer, step_start_,
@@ -67,7 +68,7 @@ absl::Status EngineImpl::BeginMicroBatch() {
   ++micro_batch_;
   tracer_.OnMicroBatch();
   MutexLock lock(mutex_);
-  std::fill(ready_.begin(), ready_.end(), 0);
+  std::fill(progress_.ready.begin(), progress_.ready.end(), 0);
   return absl::OkStatus();
 }
 
@@ -81,13 +82,14 @@ void EngineImpl::GradientReady(TensorId tensor) {
   Overlap();
   MutexLock lock(mutex_);
   GANTRY_CHECK(specs_[t].trainability == Trainability::kTrainable) << specs_[t].name;
-  GANTRY_CHECK_EQ(static_cast<int>(ready_[t]), 0) << specs_[t].name << " was ready already";
-  ready_[t] = 1;
+  GANTRY_CHECK_EQ(static_cast<int>(progress_.ready[t]), 0)
+      << specs_[t].name << " was ready already";
+  progress_.ready[t] = 1;
   // A tensor that is declared ready without a contribution counts as untouched: zeroed at EndStep.
-  if (micro_batch_ < step_->micro_batches || contributed_[t] == 0) return;
+  if (micro_batch_ < step_->micro_batches || progress_.contributed[t] == 0) return;
   const auto [first, last] = chunks_of_tensor_[t];
   for (int64_t c = first.value(); c <= last.value(); ++c) {
-    --gradients_missing_[static_cast<size_t>(c)];
+    --progress_.gradients_missing[static_cast<size_t>(c)];
     CompleteIfReady(ChunkId(c));
   }
   if (!failure_.ok() || settled_) return;
@@ -97,7 +99,7 @@ void EngineImpl::GradientReady(TensorId tensor) {
 // Hands a chunk's gradient over once every tensor of it is ready and nobody holds a lease.
 void EngineImpl::CompleteIfReady(ChunkId chunk) {
   const auto c = static_cast<size_t>(chunk.value());
-  if (gradients_missing_[c] != 0 || chunk_leases_[c] > 0) return;
+  if (progress_.gradients_missing[c] != 0 || chunk_leases_[c] > 0) return;
   if (updates_->phase(chunk) != UpdateQueue::GradientPhase::kAccumulating) return;
   manager_->state(chunk).Transition(ChunkState::kReadyForReduce, moment_clock_);
   updates_->OnGradientComplete(chunk);
@@ -124,12 +126,12 @@ absl::Status EngineImpl::ZeroUntouched(ChunkId chunk) {
   const int64_t size = SizeOf(layout_->dtype_of(manager_->IdOf(block)));
   for (const TensorSlice& slice : layout_->SlicesIn(chunk)) {
     const auto t = static_cast<size_t>(slice.tensor.value());
-    if (contributed_[t] != 0) continue;
+    if (progress_.contributed[t] != 0) continue;
     std::memset(manager_->Home(block) + slice.chunk_begin * size, 0,
                 static_cast<size_t>(slice.elements * size));
   }
   Unpin(Tier::kDevice, std::span(&need, 1));
-  gradients_missing_[static_cast<size_t>(chunk.value())] = 0;
+  progress_.gradients_missing[static_cast<size_t>(chunk.value())] = 0;
   CompleteIfReady(chunk);
   return absl::OkStatus();
 }
@@ -162,7 +164,7 @@ absl::StatusOr<StepResult> EngineImpl::EndStep() {
   }
   if (!step.optimizer.has_value()) return StepResult{};
   for (int64_t c = 0; c < layout_->chunk_count(); ++c) {
-    if (gradients_missing_[static_cast<size_t>(c)] > 0) {
+    if (progress_.gradients_missing[static_cast<size_t>(c)] > 0) {
       GANTRY_RETURN_IF_ERROR(ZeroUntouched(ChunkId(c)));
     }
   }
@@ -172,7 +174,7 @@ absl::StatusOr<StepResult> EngineImpl::EndStep() {
     AddStall(StallCause::kNorm, options_.clock->Now() - begin);
   }
   const StepDecision decision = updates_->DecideStep();
-  std::fill(ready_.begin(), ready_.end(), 0);
+  std::fill(progress_.ready.begin(), progress_.ready.end(), 0);
   while (updates_->tentative() > 0) {
     GANTRY_RETURN_IF_ERROR(updates_->SettleTentative());
     if (updates_->tentative() == 0) break;
@@ -225,10 +227,11 @@ absl::Status EngineImpl::OnUpdated(ChunkId chunk, int64_t start_clock) {
           use == NextUseIndex::kNever ? std::numeric_limits<int64_t>::max() : start_clock + use + 1;
     }
     mover_->SetKey(block, next);
-    if (id.kind != StateKind::kParameter &&
-        place.optimizer_on_update_tier == Residency::kTransient) {
-      GANTRY_RETURN_IF_ERROR(mover_->Evict(block, tier));
-    }
+    const bool leaves =
+        id.kind == StateKind::kParameter
+            ? tier == Tier::kDevice && follower_ != nullptr && !follower_->StaysAfterUpdate(chunk)
+            : place.optimizer_on_update_tier == Residency::kTransient;
+    if (leaves) GANTRY_RETURN_IF_ERROR(mover_->Evict(block, tier));
   }
   RefreshLookAhead();
   return absl::OkStatus();

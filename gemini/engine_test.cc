@@ -18,6 +18,7 @@
 #include "device/host/host_device.h"
 #include "gemini/testing/memory_store.h"
 #include "gemini/testing/toy_model.h"
+#include "offload/adafactor.h"
 
 namespace gantry {
 namespace {
@@ -376,8 +377,87 @@ std::vector<Scenario> Optimizers() {
   return all;
 }
 
+// Adafactor needs whole tensors before it updates any chunk: in budgets that hold a part of one, of
+// matrices and of vectors, whose rows are shorter and longer than a chunk.
+std::vector<Scenario> FactoredScenarios() {
+  using enum DeviceTopology;
+  const ToyModel::Options matrices{.rows = 37};
+  const ToyModel::Options long_rows{.layers = 3, .layer_elements = 150'001, .rows = 3};
+  std::vector<Scenario> all = {
+      {.name = "adafactor_resident", .model = matrices},
+      {.name = "adafactor_vectors", .device_slots = 18, .host_slots = 12, .files = true},
+      {.name = "adafactor_host_files",
+       .device_slots = 18,
+       .host_slots = 10,
+       .files = true,
+       .model = matrices},
+      {.name = "adafactor_long_rows",
+       .device_slots = 34,
+       .host_slots = 10,
+       .files = true,
+       .model = long_rows},
+      {.name = "adafactor_unified_files",
+       .topology = kUnified,
+       .device_slots = 30,
+       .host_slots = 0,
+       .files = true,
+       .model = long_rows},
+      {.name = "adafactor_on_both_tiers",
+       .device_slots = 60,
+       .host_slots = 20,
+       .files = true,
+       .policy = "static",
+       .fractions = {.offload_parameters = 0.5, .offload_optimizer = 0.5, .spill_optimizer = 0.6},
+       .model = long_rows},
+      {.name = "adafactor_larger_chunks",
+       .device_slots = 12,
+       .host_slots = 10,
+       .files = true,
+       .chunk_elements = 3 * kSmallChunk,
+       .model = {.micro_batches = 2, .rows = 37}},
+      {.name = "adafactor_of_f32",
+       .device_slots = 30,
+       .host_slots = 12,
+       .files = true,
+       .model = {.dtype = DType::kF32, .rows = 37}},
+      {.name = "adafactor_always_clips",
+       .device_slots = 18,
+       .host_slots = 10,
+       .files = true,
+       .model = matrices,
+       .clip = kAlwaysClips},
+      {.name = "adafactor_skips_a_step",
+       .device_slots = 18,
+       .host_slots = 10,
+       .files = true,
+       .model = {.infinite_step = 2, .rows = 37}},
+      {.name = "adafactor_in_backward",
+       .device_slots = 18,
+       .host_slots = 10,
+       .files = true,
+       .model = {.dtype = DType::kF16, .rows = 37},
+       .clip = 0.0,
+       .non_finite = OptimizerStep::NonFinite::kUpdateAnyway}};
+  for (Scenario& s : all) s.optimizer = OptimizerKind::kAdafactor;
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Factored, EngineIsBitIdentical, ::testing::ValuesIn(FactoredScenarios()),
+                         [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Optimizers, EngineIsBitIdentical, ::testing::ValuesIn(Optimizers()),
                          [](const auto& info) { return info.param.name; });
+
+// Of what Adafactor keeps of the toy model beside the chunks.
+Bytes FactorBytes(const ChunkLayout& layout) {
+  Bytes bytes(0);
+  for (int64_t t = 0; t < layout.tensor_count(); ++t) {
+    const TensorSpec& spec = layout.tensor(TensorId(t));
+    if (spec.trainability == Trainability::kFrozen) continue;
+    const int64_t offset = layout.placement(TensorId(t)).offset;
+    bytes += AdafactorFactors(spec.shape, offset).bytes();
+  }
+  return bytes;
+}
 
 // The files hold every slot of state once: a format that takes fewer slots takes fewer bytes.
 TEST(EngineStateFormatTest, FilesAndBudgetsShrinkWithTheStates) {
@@ -386,6 +466,7 @@ TEST(EngineStateFormatTest, FilesAndBudgetsShrinkWithTheStates) {
                      .device_slots = 60,
                      .host_slots = 60,
                      .files = true,
+                     .model = {.rows = 37},
                      .optimizer = kind,
                      .format = format};
     auto m = MakeEngine(s);
@@ -401,24 +482,31 @@ TEST(EngineStateFormatTest, FilesAndBudgetsShrinkWithTheStates) {
     EXPECT_EQ((*m)->engine->budget_report().model_state, layout.slot_bytes() * slots);
     const int64_t chunks = layout.total_slots(StateKind::kGradient);
     const int64_t blocks = kSmallChunk / 2048 * chunks;
-    EXPECT_EQ(statistics.state_outside_slots.count(),
-              format == StateFormat::kEightBit ? blocks * 8 : 0);
+    if (kind == OptimizerKind::kAdafactor) {
+      EXPECT_EQ(statistics.state_outside_slots, FactorBytes(layout));
+    } else {
+      EXPECT_EQ(statistics.state_outside_slots.count(),
+                format == StateFormat::kEightBit ? blocks * 8 : 0);
+    }
     return std::pair(slots, (*m)->engine->budget_report().least_host.count() / (2 * kSmallChunk));
   };
   const auto [adam, adam_host] = report(OptimizerKind::kAdamW, StateFormat::kF32);
   const auto [split, split_host] = report(OptimizerKind::kAdamW, StateFormat::kSplitMaster);
   const auto [eight, eight_host] = report(OptimizerKind::kAdamW, StateFormat::kEightBit);
   const auto [lion, lion_host] = report(OptimizerKind::kLion, StateFormat::kF32);
+  const auto [factored, factored_host] = report(OptimizerKind::kAdafactor, StateFormat::kF32);
   // In f32 a trainable chunk has 8 slots, and there is one frozen chunk of 1.
   const int64_t chunks = (adam - 1) / 8;
   EXPECT_EQ(adam, 8 * chunks + 1);
   EXPECT_EQ(split, 7 * chunks + 1);
   EXPECT_EQ(eight, 5 * chunks + 1);
   EXPECT_EQ(lion, 6 * chunks + 1);
+  EXPECT_EQ(factored, 4 * chunks + 1);
   EXPECT_EQ(adam_host, 8 + 2);
   EXPECT_EQ(split_host, 7 + 2);
   EXPECT_EQ(eight_host, 5 + 2);
   EXPECT_EQ(lion_host, 6 + 2);
+  EXPECT_EQ(factored_host, 4 + 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Scenarios, EngineIsBitIdentical, ::testing::ValuesIn(Scenarios()),

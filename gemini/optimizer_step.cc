@@ -31,4 +31,13 @@ absl::Status ValidateOptimizerStep(const OptimizerStep& step, OptimizerKind stor
   return ValidateOptimizer(HyperOf(step, RegistrationOptions{}));
 }
 
+absl::Status CheckUpdateOrder(OptimizerKind kind, UpdateOrder order) {
+  if (FactorsVariance(kind) && order == UpdateOrder::kSpeculative) {
+    return InvalidArgument("the optimizer ", kind,
+                           " needs the factors of whole tensors before any update: its update "
+                           "order can only be exact");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace gantry

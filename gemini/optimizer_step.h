@@ -15,6 +15,10 @@ OptimizerHyper HyperOf(const OptimizerStep& step, const RegistrationOptions& ten
 // Errors: kInvalidArgument for another kind than the store's, or naming the bad value.
 absl::Status ValidateOptimizerStep(const OptimizerStep& step, OptimizerKind store_kind);
 
+// Adafactor's updates need the factors of whole tensors, so none can run before the norm is known.
+// Errors: kInvalidArgument for it with kSpeculative.
+absl::Status CheckUpdateOrder(OptimizerKind kind, UpdateOrder order);
+
 }  // namespace gantry
 
 #endif  // GANTRY_GEMINI_OPTIMIZER_STEP_H_

@@ -213,7 +213,8 @@ class ParameterStore {
   // Copies elements [first, first + n) of one kind of state of a tensor, n = bytes / element size;
   // waits for pending updates. Between steps only. All but kParameter are f32, in any format.
   // Writing kMaster also writes the rounded parameter; writing kParameter of a trainable tensor
-  // also sets its master. Momentum and variance start at zero; no variance is negative.
+  // also sets its master. Momentum and variance start at zero; no variance is negative. Adafactor's
+  // variance of a matrix is its factors: ChunkLayout::StateElements says how many.
   //
   // Eight-bit moments are rounded to codes in blocks of 2048 elements of a group. What is written
   // to them is kept as it is, and read so, until each of the block's elements has been written, or

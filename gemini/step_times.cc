@@ -35,6 +35,7 @@ void StepTimer::OnMoment(int64_t moment, Nanoseconds busy) {
 
 void StepTimer::End(Nanoseconds busy) {
   if (!in_order_ || next_ != static_cast<int64_t>(begun_.size())) return;
+  ++steps_;
   for (size_t i = 0; i < begun_.size(); ++i) {
     const Nanoseconds end = i + 1 < begun_.size() ? begun_[i + 1] : busy;
     recent_.Add(static_cast<int64_t>(i), end - begun_[i]);

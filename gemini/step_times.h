@@ -47,11 +47,14 @@ class StepTimer {
   void End(Nanoseconds busy);
 
   Nanoseconds Median(int64_t moment) const { return recent_.Median(moment); }
+  // Whose times were kept.
+  int64_t steps() const { return steps_; }
 
  private:
   std::vector<Nanoseconds> begun_;
   int64_t next_ = 0;      // the moment that must come
   bool in_order_ = true;  // so far
+  int64_t steps_ = 0;
   RecentTimes recent_;
 };
 

@@ -14,7 +14,7 @@ namespace gantry {
 namespace {
 
 // Chunks whose blocks are wanted at once: one being updated, one arriving, two under way.
-constexpr size_t kUpdateWindow = 4;
+constexpr int64_t kUpdateWindow = 4;
 
 }  // namespace
 
@@ -26,7 +26,9 @@ UpdateQueue::UpdateQueue(Options options)
       update_tiers_(std::move(options.update_tiers)),
       update_order_(options.order),
       on_updated_(std::move(options.on_updated)),
-      eight_bit_(manager_.layout()) {
+      eight_bit_(manager_.layout()),
+      factors_(manager_.layout()) {
+  GANTRY_CHECK(!factors_.active() || update_order_ == UpdateOrder::kExact);
   const ChunkLayout& layout = manager_.layout();
   chunks_.resize(static_cast<size_t>(layout.chunk_count()));
   int64_t segments = 0;
@@ -65,7 +67,13 @@ void UpdateQueue::BeginStep(const OptimizerStep& hyper, int64_t start_clock,
   }
   // Orders are fixed while chunks are queued by them.
   if (pending_ > 0) return;
+  factors_.Restart();
   for (size_t c = 0; c < order.size(); ++c) chunks_[c].order = order[c];
+}
+
+void UpdateQueue::SetUpdateTier(ChunkId chunk, Tier tier) {
+  GANTRY_CHECK(at(chunk).phase == GradientPhase::kNone) << chunk;
+  update_tiers_[static_cast<size_t>(chunk.value())] = tier;
 }
 
 void UpdateQueue::OnGradientBegun(ChunkId chunk) {
@@ -118,6 +126,7 @@ void UpdateQueue::EndGradient(ChunkId chunk) {
   at(chunk).phase = GradientPhase::kNone;
   at(chunk).step = nullptr;
   --pending_;
+  factors_.OnGradientEnded(chunk);
 }
 
 std::vector<BlockIndex> UpdateQueue::WrittenBlocks(ChunkId chunk) const {
@@ -144,11 +153,10 @@ std::vector<BlockIndex> UpdateQueue::UpdatedBlocks(ChunkId chunk) const {
 
 std::vector<Want> UpdateQueue::Wants() {
   std::vector<Want> wants;
-  size_t count = 0;
+  int64_t count = 0;
   for (const auto& [order, c] : to_norm_) {
     if (count++ == kUpdateWindow) break;
-    const ChunkId chunk(c);
-    wants.push_back({.block = Index(StateKind::kGradient, chunk), .tier = update_tier(chunk)});
+    wants.push_back(WantGradient(ChunkId(c)));
   }
   for (const auto& [order, c] : to_restore_) {
     for (const BlockIndex block : RestoredBlocks(ChunkId(c))) {
@@ -160,6 +168,7 @@ std::vector<Want> UpdateQueue::Wants() {
   }
   RefreshWindow();
   for (const ChunkId chunk : window_) AddWants(chunk, wants);
+  AddFactorWants(kUpdateWindow, wants);
   return wants;
 }
 
@@ -168,7 +177,7 @@ void UpdateQueue::RefreshWindow() {
     return !to_update_.contains({at(chunk).order, chunk.value()}) || !MayUpdate(chunk);
   });
   for (const auto& [order, c] : to_update_) {
-    if (window_.size() >= kUpdateWindow) return;
+    if (std::ssize(window_) >= kUpdateWindow) return;
     const ChunkId chunk(c);
     if (std::ranges::find(window_, chunk) != window_.end() || !MayUpdate(chunk)) continue;
     window_.push_back(chunk);
@@ -194,7 +203,7 @@ void UpdateQueue::AddWants(ChunkId chunk, std::vector<Want>& wants) const {
 }
 
 bool UpdateQueue::OnlyUndecidedLeft() const {
-  if (running_ > 0 || !to_norm_.empty() || !to_restore_.empty()) return false;
+  if (running_ > 0 || !to_norm_.empty() || !to_restore_.empty() || FactorsWait()) return false;
   for (const auto& [order, c] : to_update_) {
     if (MayUpdate(ChunkId(c))) return false;
   }
@@ -204,7 +213,7 @@ bool UpdateQueue::OnlyUndecidedLeft() const {
   return true;
 }
 
-bool UpdateQueue::NormReady(ChunkId chunk) const {
+bool UpdateQueue::GradientArrived(ChunkId chunk) const {
   return manager_.copy(Index(StateKind::kGradient, chunk), update_tier(chunk)).phase ==
          CopyPhase::kValid;
 }
@@ -222,32 +231,27 @@ bool UpdateQueue::AllWritable(std::span<const BlockIndex> blocks, Tier tier) con
 
 bool UpdateQueue::HasRunnableJob() const {
   for (const auto& [order, c] : to_norm_) {
-    if (NormReady(ChunkId(c))) return true;
+    if (GradientArrived(ChunkId(c))) return true;
   }
   for (const auto& [order, c] : to_restore_) {
-    if (AllWritable(RestoredBlocks(ChunkId(c)), update_tier(ChunkId(c)))) return true;
+    if (RestoreReady(ChunkId(c))) return true;
   }
   for (const auto& [order, c] : to_update_) {
     if (UpdateReady(ChunkId(c))) return true;
   }
-  return false;
+  return FindFactorPass().has_value();
 }
 
 absl::StatusOr<std::optional<UpdateQueue::Job>> UpdateQueue::TakeJob() {
   for (auto it = to_norm_.begin(); it != to_norm_.end(); ++it) {
     const ChunkId chunk(it->second);
-    if (!NormReady(chunk)) continue;
+    if (!GradientArrived(chunk)) continue;
     to_norm_.erase(it);
-    at(chunk).phase = GradientPhase::kNorming;
-    const BlockIndex block = Index(StateKind::kGradient, chunk);
-    mover_.CancelEviction(block, update_tier(chunk));
-    ++manager_.copy(block, update_tier(chunk)).pins;
-    ++running_;
-    return Job{.kind = Job::Kind::kNorm, .chunk = chunk, .step = at(chunk).step};
+    return BeginPass(Job::Kind::kNorm, chunk);
   }
   for (auto it = to_restore_.begin(); it != to_restore_.end(); ++it) {
     const ChunkId chunk(it->second);
-    if (!AllWritable(RestoredBlocks(chunk), update_tier(chunk))) continue;
+    if (!RestoreReady(chunk)) continue;
     to_restore_.erase(it);
     return BeginRestore(chunk);
   }
@@ -257,7 +261,36 @@ absl::StatusOr<std::optional<UpdateQueue::Job>> UpdateQueue::TakeJob() {
     to_update_.erase(it);
     return BeginUpdate(chunk);
   }
+  if (const std::optional<FactorPass> pass = FindFactorPass(); pass.has_value()) {
+    to_update_.erase({at(pass->chunk).order, pass->chunk.value()});
+    return BeginPass(pass->kind, pass->chunk);
+  }
   return std::nullopt;
+}
+
+// A job that reads the gradient and leaves it.
+UpdateQueue::Job UpdateQueue::BeginPass(Job::Kind kind, ChunkId chunk) {
+  ChunkGradient& gradient = at(chunk);
+  gradient.phase = kind == Job::Kind::kNorm ? GradientPhase::kNorming : GradientPhase::kFactoring;
+  BeginRead(Index(StateKind::kGradient, chunk), update_tier(chunk));
+  ++running_;
+  Job job{.kind = kind, .chunk = chunk, .step = gradient.step};
+  if (kind == Job::Kind::kMeasure) job.gradient_factor = gradient.step->decision.gradient_factor;
+  return job;
+}
+
+void UpdateQueue::EndPass(const Job& job) {
+  --manager_.copy(Index(StateKind::kGradient, job.chunk), update_tier(job.chunk)).pins;
+  if (job.kind == Job::Kind::kNorm) ++job.step->chunks_normed;
+  if (job.kind == Job::Kind::kObserve) factors_.OnObserved(job.chunk);
+  if (job.kind == Job::Kind::kMeasure) factors_.OnMeasured(job.chunk);
+  at(job.chunk).phase = GradientPhase::kNormed;
+  to_update_.emplace(at(job.chunk).order, job.chunk.value());
+}
+
+void UpdateQueue::BeginRead(BlockIndex block, Tier tier) {
+  mover_.CancelEviction(block, tier);
+  ++manager_.copy(block, tier).pins;
 }
 
 absl::StatusOr<UpdateQueue::Job> UpdateQueue::BeginUpdate(ChunkId chunk) {
@@ -292,6 +325,9 @@ void UpdateQueue::RunJob(const Job& job) {
   switch (job.kind) {
     case Job::Kind::kNorm:
       return RunNorm(job.chunk);
+    case Job::Kind::kObserve:
+    case Job::Kind::kMeasure:
+      return RunFactorPass(job);
     case Job::Kind::kUpdate:
       return RunUpdate(job);
     case Job::Kind::kRestore:
@@ -347,10 +383,9 @@ void UpdateQueue::UpdateEightBitChunk(const Job& job) {
       const int64_t begin = std::max(slice.chunk_begin, first);
       const int64_t end = std::min(slice.chunk_begin + slice.elements, first + half);
       if (begin >= end) continue;
-      const RegistrationOptions& factors = tensors_[static_cast<size_t>(slice.tensor.value())];
       slices.push_back({.begin = begin - first,
                         .count = end - begin,
-                        .hyper = HyperOf(job.step->hyper, factors)});
+                        .hyper = HyperOf(job.step->hyper, OptionsOf(slice.tensor))});
     }
     if (slices.empty()) continue;
     const OptimizerSlice arrays = SliceAt(job.chunk, first, half);
@@ -365,19 +400,17 @@ void UpdateQueue::UpdateEightBitChunk(const Job& job) {
   }
 }
 
-// A 4-byte block lies in two slots that need not be neighbours, so a slice is cut at the middle of
-// its chunk.
 void UpdateQueue::UpdateSlice(const Job& job, const TensorSlice& slice) {
-  const int64_t half = manager_.layout().chunk_elements() / 2;
-  const OptimizerHyper hyper =
-      HyperOf(job.step->hyper, tensors_[static_cast<size_t>(slice.tensor.value())]);
-  int64_t begin = slice.chunk_begin;
-  const int64_t end = slice.chunk_begin + slice.elements;
-  while (begin < end) {
-    const int64_t stop = begin < half ? std::min(end, half) : end;
-    gantry::UpdateSlice(SliceAt(job.chunk, begin, stop - begin), hyper, job.gradient_factor, team_);
-    begin = stop;
-  }
+  const OptimizerHyper hyper = HyperOf(job.step->hyper, OptionsOf(slice.tensor));
+  ForEachPart(slice, [&](int64_t begin, int64_t count) {
+    const OptimizerSlice arrays = SliceAt(job.chunk, begin, count);
+    if (factors_.active()) {
+      const int64_t in_tensor = slice.tensor_begin + begin - slice.chunk_begin;
+      factors_.of(slice.tensor).Update(in_tensor, arrays, team_);
+    } else {
+      gantry::UpdateSlice(arrays, hyper, job.gradient_factor, team_);
+    }
+  });
 }
 
 // The chunk's elements [begin, begin + count), which lie on one side of its middle. Moments in
@@ -413,15 +446,13 @@ absl::Status UpdateQueue::FinishJob(const Job& job) {
   const Tier tier = update_tier(job.chunk);
   const BlockIndex gradient_block = Index(StateKind::kGradient, job.chunk);
   --running_;
-  if (job.kind == Job::Kind::kNorm) {
-    --manager_.copy(gradient_block, tier).pins;
-    gradient.phase = GradientPhase::kNormed;
-    ++job.step->chunks_normed;
-    to_update_.emplace(gradient.order, job.chunk.value());
+  const bool updates = job.kind == Job::Kind::kUpdate;
+  if (!updates && job.kind != Job::Kind::kRestore) {
+    EndPass(job);
     return absl::OkStatus();
   }
-  if (job.kind == Job::Kind::kRestore) {
-    for (const BlockIndex block : RestoredBlocks(job.chunk)) mover_.EndWrite(block, tier);
+  if (!updates) {
+    EndRestore(job.chunk);
     EndGradient(job.chunk);
     return on_updated_(job.chunk, job.step->start_clock);
   }

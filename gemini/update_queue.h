@@ -14,6 +14,10 @@
 //
 // In kRestoring a 16-bit parameter is made anew from its master.
 //
+// Adafactor reads each gradient twice more in between (factor_table.h); it is never speculated.
+//
+//   kNormed -> kFactoring -> kNormed, twice
+//
 // Updates run on the chunk's update tier in the order in which the next forward pass needs the
 // parameters. They may run while the backward pass goes on (when nothing waits for the global
 // norm), and behind the next step's forward pass.
@@ -22,6 +26,7 @@
 #ifndef GANTRY_GEMINI_UPDATE_QUEUE_H_
 #define GANTRY_GEMINI_UPDATE_QUEUE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -36,6 +41,7 @@
 #include "chunk/chunk_manager.h"
 #include "gemini/block_mover.h"
 #include "gemini/eight_bit_moments.h"
+#include "gemini/factor_table.h"
 #include "gemini/parameter_store.h"
 #include "gemini/step_decision.h"
 #include "offload/optimizer.h"
@@ -50,6 +56,7 @@ class UpdateQueue {
     kComplete,
     kNorming,
     kNormed,
+    kFactoring,
     kUpdating,
     kTentative,
     kRestoring,
@@ -61,7 +68,7 @@ class UpdateQueue {
     ThreadTeam* team;
     std::vector<RegistrationOptions> tensors;  // by TensorId
     std::vector<Tier> update_tiers;            // by chunk
-    UpdateOrder order = UpdateOrder::kExact;
+    UpdateOrder order = UpdateOrder::kExact;   // not kSpeculative with adafactor
     // Called under the mutex when a chunk's update is done (keys, residency).
     std::function<absl::Status(ChunkId, int64_t start_clock)> on_updated;
   };
@@ -76,7 +83,7 @@ class UpdateQueue {
   };
 
   struct Job {
-    enum class Kind { kNorm, kUpdate, kRestore };
+    enum class Kind { kNorm, kObserve, kMeasure, kUpdate, kRestore };
     Kind kind;
     ChunkId chunk;
     bool tentative = false;  // an update before the decision
@@ -99,6 +106,9 @@ class UpdateQueue {
     return update_tiers_[static_cast<size_t>(chunk.value())];
   }
 
+  // REQUIRES: the chunk's phase is kNone.
+  void SetUpdateTier(ChunkId chunk, Tier tier);
+
   void OnGradientBegun(ChunkId chunk);
   void OnGradientComplete(ChunkId chunk);
 
@@ -110,6 +120,9 @@ class UpdateQueue {
   // Scales, and access between steps, of moments in eight bits.
   EightBitMoments& eight_bit() { return eight_bit_; }
   const EightBitMoments& eight_bit() const { return eight_bit_; }
+  // Adafactor's factors.
+  FactorTable& factors() { return factors_; }
+  const FactorTable& factors() const { return factors_; }
   // Ends speculation as far as nothing is under way: keeps or takes back tentative updates.
   // REQUIRES: decided.
   absl::Status SettleTentative();
@@ -140,6 +153,11 @@ class UpdateQueue {
     int64_t order = 0;
   };
 
+  struct FactorPass {
+    Job::Kind kind;
+    ChunkId chunk;
+  };
+
   ChunkGradient& at(ChunkId chunk) { return chunks_[static_cast<size_t>(chunk.value())]; }
   const ChunkGradient& at(ChunkId chunk) const {
     return chunks_[static_cast<size_t>(chunk.value())];
@@ -152,17 +170,46 @@ class UpdateQueue {
   absl::Status SettleChunk(ChunkId chunk);
   void EndGradient(ChunkId chunk);
   absl::StatusOr<Job> BeginUpdate(ChunkId chunk);
+  bool RestoreReady(ChunkId chunk) const;
   absl::StatusOr<Job> BeginRestore(ChunkId chunk);
+  void EndRestore(ChunkId chunk);
+  void BeginRead(BlockIndex block, Tier tier);
   bool AllWritable(std::span<const BlockIndex> blocks, Tier tier) const;
   std::vector<BlockIndex> RestoredBlocks(ChunkId chunk) const;
   void RunRestore(ChunkId chunk);
   void AddWants(ChunkId chunk, std::vector<Want>& wants) const;
   void RefreshWindow();
-  bool NormReady(ChunkId chunk) const;
+  bool GradientArrived(ChunkId chunk) const;
+  Want WantGradient(ChunkId chunk) const {
+    return {.block = Index(StateKind::kGradient, chunk), .tier = update_tier(chunk)};
+  }
+  Job BeginPass(Job::Kind kind, ChunkId chunk);
+  void EndPass(const Job& job);
   bool UpdateReady(ChunkId chunk) const;
   void RunNorm(ChunkId chunk);
+  // update_factors.cc
+  bool MayFactor(ChunkId chunk, Job::Kind pass) const;
+  std::optional<FactorPass> FindFactorPass() const;
+  bool FactorsWait() const;
+  void AddFactorWants(int64_t window, std::vector<Want>& wants) const;
+  void RunFactorPass(const Job& job);
   void RunUpdate(const Job& job);
   void UpdateSlice(const Job& job, const TensorSlice& slice);
+  // Calls body(element in the chunk, count) for the parts of a slice on either side of the chunk's
+  // middle: a 4-byte block lies in two slots that need not be neighbours.
+  template <typename Body>
+  void ForEachPart(const TensorSlice& slice, const Body& body) const {
+    const int64_t half = manager_.layout().chunk_elements() / 2;
+    const int64_t end = slice.chunk_begin + slice.elements;
+    for (int64_t begin = slice.chunk_begin; begin < end;) {
+      const int64_t stop = begin < half ? std::min(end, half) : end;
+      body(begin, stop - begin);
+      begin = stop;
+    }
+  }
+  const RegistrationOptions& OptionsOf(TensorId tensor) const {
+    return tensors_[static_cast<size_t>(tensor.value())];
+  }
   std::byte* Address(BlockId block, int64_t element) const;
   uint8_t* Codes(ChunkId chunk) const;  // of eight-bit moments
   void UpdateEightBitChunk(const Job& job);
@@ -176,6 +223,7 @@ class UpdateQueue {
   UpdateOrder update_order_;
   std::function<absl::Status(ChunkId, int64_t)> on_updated_;
   EightBitMoments eight_bit_;
+  FactorTable factors_;
 
   std::vector<ChunkGradient> chunks_;
   std::vector<double> partials_;

@@ -12,7 +12,7 @@ namespace gantry {
 // Whether the chunk's update may run by now: decided, or tentatively.
 bool UpdateQueue::MayUpdate(ChunkId chunk) const {
   const StepContext& step = *at(chunk).step;
-  if (step.decided) return !step.decision.skip;
+  if (step.decided) return !step.decision.skip && factors_.MayUpdate(chunk);
   if (update_order_ != UpdateOrder::kSpeculative || !FiniteNorm(chunk)) return false;
   if (eight_bit_.HasWritten(chunk)) return false;  // the file's version lacks it
   for (const BlockIndex block : WrittenBlocks(chunk)) {
@@ -83,13 +83,25 @@ std::vector<BlockIndex> UpdateQueue::RestoredBlocks(ChunkId chunk) const {
   return {Index(StateKind::kMaster, chunk), Index(StateKind::kParameter, chunk)};
 }
 
+bool UpdateQueue::RestoreReady(ChunkId chunk) const {
+  const Tier tier = update_tier(chunk);
+  return manager_.copy(Index(StateKind::kMaster, chunk), tier).phase == CopyPhase::kValid &&
+         mover_.Writable(Index(StateKind::kParameter, chunk), tier);
+}
+
+// The master is only read: what the files hold of it stays good.
 absl::StatusOr<UpdateQueue::Job> UpdateQueue::BeginRestore(ChunkId chunk) {
   const Tier tier = update_tier(chunk);
-  for (const BlockIndex block : RestoredBlocks(chunk)) {
-    GANTRY_RETURN_IF_ERROR(mover_.BeginWrite(block, tier));
-  }
+  GANTRY_RETURN_IF_ERROR(mover_.BeginWrite(Index(StateKind::kParameter, chunk), tier));
+  BeginRead(Index(StateKind::kMaster, chunk), tier);
   ++running_;
   return Job{.kind = Job::Kind::kRestore, .chunk = chunk, .step = at(chunk).step};
+}
+
+void UpdateQueue::EndRestore(ChunkId chunk) {
+  const Tier tier = update_tier(chunk);
+  --manager_.copy(Index(StateKind::kMaster, chunk), tier).pins;
+  mover_.EndWrite(Index(StateKind::kParameter, chunk), tier);
 }
 
 void UpdateQueue::RunRestore(ChunkId chunk) {

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/file_calls.h"
 #include "base/log.h"
 #include "base/random.h"
@@ -41,7 +42,7 @@ class BlockFileTest : public testing::Test {
   // Makes the run's directory on first use, so that a child may mount something before.
   absl::StatusOr<std::unique_ptr<BlockFile>> Create(const Shape& shape) {
     if (run_ == nullptr) {
-      auto run = RunDirectory::Create(&posix_, parent_.path());
+      auto run = RunDirectory::Create(&posix_, clock_, parent_.path());
       if (!run.ok()) return run.status();
       run_ = *std::move(run);
     }
@@ -67,6 +68,7 @@ class BlockFileTest : public testing::Test {
   TemporaryDirectory parent_;
   MemoryLogger logger_;
   PosixFileCalls posix_;
+  MonotonicClock clock_;
   std::unique_ptr<RunDirectory> run_;
   WaitingSink sink_;
 };

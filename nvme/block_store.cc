@@ -72,7 +72,8 @@ void BlockStore::Read(const StoreRead& read) {
         {.kind = IoRequest::Kind::kRead,
          .extent = read.extent,
          .first_piece = read.offset / kPieceBytes,
-         .priority = read.priority},
+         .priority = read.priority,
+         .hashed = verify_ && read.verification == Verification::kEveryRead},
         {.offset = read.offset, .buffer = read.buffer});
 }
 
@@ -89,7 +90,8 @@ void BlockStore::Write(const StoreWrite& write) {
         {.kind = IoRequest::Kind::kWrite,
          .extent = write.extent,
          .first_piece = 0,
-         .priority = write.priority},
+         .priority = write.priority,
+         .hashed = verify_},
         {.offset = 0, .buffer = {data, write.buffer.size()}});
 }
 
@@ -137,7 +139,7 @@ void BlockStore::BeginPart(uint64_t tag, Operation& operation, int64_t stripe, R
                        .request = operation.kind == IoRequest::Kind::kRead
                                       ? place.file->ReadRequest(bytes)
                                       : place.file->WriteRequest(bytes)};
-    if (verify_) {
+    if (operation.hashed) {
       segment.request.piece_hashes =
           std::span(operation.hashes)
               .subspan(static_cast<size_t>(segment.first_piece - operation.first_piece),
@@ -177,7 +179,7 @@ void BlockStore::OnIoComplete(uint64_t io_tag, absl::Status status) {
       ++operation.segments_done;
       if (!status.ok()) {
         operation.status.Update(status);
-      } else if (verify_ && operation.kind == IoRequest::Kind::kRead) {
+      } else if (operation.hashed && operation.kind == IoRequest::Kind::kRead) {
         Verify(tag, operation, out.segment);
       }
     }

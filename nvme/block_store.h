@@ -12,11 +12,11 @@
 // Striping: see StripeLayout. Shares are given, or measured once.
 //
 // Integrity: a table in memory holds for each extent its generation (the count of its writes) and
-// the XXH3-64 of each piece of the current and the previous generation. Every read is verified. A
-// piece that does not match is read once more; if it still differs the read fails with kDataLoss
-// that names file, offset, length, the generation expected, and what the bytes are as far as known:
-// the previous generation of the extent (a lost write), another extent's bytes (a misdirected
-// write: names it), or neither (corrupted).
+// the checksum (base/hash.h) of each piece of the current and the previous generation. Every read
+// is verified unless it says otherwise. A piece that does not match is read once more; if it still
+// differs the read fails with kDataLoss that names file, offset, length, the generation expected,
+// and what the bytes are as far as known: the previous generation of the extent (a lost write),
+// another extent's bytes (a misdirected write: names it), or neither (corrupted).
 //
 // Thread-safe. Completions carry the errors of IoBackend.
 #ifndef GANTRY_NVME_BLOCK_STORE_H_
@@ -55,12 +55,16 @@ class StoreSink {
   virtual void OnStoreComplete(uint64_t tag, absl::Status status) = 0;
 };
 
+enum class Verification { kEveryRead, kOff };
+
 // The buffers of both are the store's until the completion, and aligned to memory_alignment().
 struct StoreRead {
   ExtentId extent;
   int64_t offset = 0;           // bytes, a multiple of kPieceBytes
   std::span<std::byte> buffer;  // a multiple of kPieceBytes, or up to the end of the extent
   IoPriority priority = IoPriority::kDemand;
+  // kOff: this one is not compared. A store that is kOff has nothing to compare any with.
+  Verification verification = Verification::kEveryRead;
   uint64_t tag;  // no two pending requests of the store have the same
 };
 struct StoreWrite {  // always a whole extent: that is one generation
@@ -69,8 +73,6 @@ struct StoreWrite {  // always a whole extent: that is one generation
   IoPriority priority = IoPriority::kWriteBack;
   uint64_t tag;
 };
-
-enum class Verification { kEveryRead, kOff };
 
 // What one directory is and did.
 struct StripeReport {
@@ -175,7 +177,8 @@ class BlockStore final : private IoSink {
     ExtentId extent;
     int64_t first_piece;
     IoPriority priority;
-    std::vector<uint64_t> hashes = {};   // per piece; zeros when nothing is verified
+    bool hashed;                         // its pieces' checksums are taken
+    std::vector<uint64_t> hashes = {};   // per piece; zeros when not hashed
     std::vector<uint64_t> io_tags = {};  // of all its segments
     int64_t segments_out = 0;
     int64_t segments_done = 0;  // not those that were cancelled

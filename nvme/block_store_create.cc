@@ -99,7 +99,7 @@ absl::StatusOr<std::unique_ptr<BlockStore>> BlockStore::Create(const Options& op
   GANTRY_RETURN_IF_ERROR(CheckOptions(options));
   std::vector<Stripe> stripes;
   for (const std::string& directory : options.directories) {
-    auto run = RunDirectory::Create(options.files, directory);
+    auto run = RunDirectory::Create(options.files, *options.clock, directory);
     if (!run.ok()) return InDirectory(run.status(), directory);
     stripes.push_back({.directory = directory, .run = *std::move(run), .file = {}, .rings = {}});
   }

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -110,7 +111,7 @@ TEST_F(BlockStoreFaultsTest, FileSizeLimitIsResourceExhausted) {
 
 TEST_F(BlockStoreFaultsTest, WithoutIoUringItUsesThreadsAndSaysSo) {
   const int result = RunInChild([&] {
-    if (!RefuseIoUring(EPERM)) return kCannot;
+    if (!RefuseSystemCall(SYS_io_uring_setup, EPERM)) return kCannot;
     Make({.shares = {1, 1}, .rings = 2});
     EXPECT_EQ(store_->Describe()[0].backend, "threads");
     EXPECT_EQ(store_->Describe()[0].ring_flags, "none");

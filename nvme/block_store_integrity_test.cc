@@ -93,6 +93,24 @@ TEST_P(BlockStoreIntegrityTest, AFlippedBitIsCorruption) {
   ExpectContent(extents_[1], 3);
 }
 
+TEST_P(BlockStoreIntegrityTest, ASingleReadMayGoUncompared) {
+  ASSERT_TRUE(Write(extents_[0], 1).ok());
+  std::vector<std::byte> byte = Raw(extents_[0], 0, 1);
+  byte[0] ^= std::byte{1};
+  Overwrite(extents_[0], 0, byte);
+  const int64_t verified = store_->counters().pieces_verified;
+  AlignedBlock block(kExtent);
+  store_->Read({.extent = extents_[0],
+                .buffer = block.span(),
+                .verification = Verification::kOff,
+                .tag = 1'000'000});
+  EXPECT_TRUE(sink_.Take(1'000'000).ok());
+  EXPECT_EQ(block.span()[static_cast<size_t>(kExtent - part_)], byte[0]);
+  EXPECT_EQ(store_->counters().pieces_verified, verified);
+  EXPECT_EQ(store_->counters().mismatches, 0);
+  ExpectDataLoss(ReadWhole(extents_[0]), {"extent#0", "corrupted"});  // the others are compared
+}
+
 TEST_P(BlockStoreIntegrityTest, ALostWriteIsTheGenerationBefore) {
   ASSERT_TRUE(Write(extents_[2], 1).ok());
   const std::vector<std::byte> old = Raw(extents_[2], 0, part_);

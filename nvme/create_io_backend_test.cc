@@ -2,6 +2,8 @@
 // way containers do.
 #include "nvme/create_io_backend.h"
 
+#include <sys/syscall.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <iostream>
@@ -86,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(Errnos, RefusedTest, testing::Values(EPERM, ENOSYS));
 
 TEST_P(RefusedTest, AutoFallsBackAndIoUringSaysWhy) {
   const int result = RunInChild([&] {
-    if (!RefuseIoUring(GetParam())) {
+    if (!RefuseSystemCall(SYS_io_uring_setup, GetParam())) {
       std::cout << "no seccomp filter can be installed: " << DescribeErrno(errno) << "\n";
       return kCannot;
     }

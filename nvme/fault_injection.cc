@@ -1,7 +1,6 @@
 #include "nvme/fault_injection.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "base/check.h"
@@ -80,53 +79,6 @@ void FaultyIoBackend::OnIoComplete(uint64_t tag, absl::Status status) {
     }
   }
   sink_->OnIoComplete(done.request.tag, std::move(status));
-}
-
-void FaultyTransferCalls::ShortenCall(int64_t index, int64_t bytes) {
-  GANTRY_CHECK_GE(bytes, 0);
-  MutexLock lock(mutex_);
-  bytes_max_[index] = bytes;
-}
-
-void FaultyTransferCalls::FailCalls(const Failure& failure) {
-  GANTRY_CHECK(failure.error_number > 0 && failure.count > 0);
-  MutexLock lock(mutex_);
-  failures_.insert_or_assign(failure.first, failure);
-}
-
-int64_t FaultyTransferCalls::calls() const {
-  MutexLock lock(mutex_);
-  return calls_;
-}
-
-int64_t FaultyTransferCalls::Allowed(size_t size) {
-  MutexLock lock(mutex_);
-  const int64_t index = calls_++;
-  auto after = failures_.upper_bound(index);
-  if (after != failures_.begin()) {
-    const Failure& failure = std::prev(after)->second;
-    if (index < failure.first + failure.count) return -int64_t{failure.error_number};
-  }
-  const auto found = bytes_max_.find(index);
-  const auto whole = static_cast<int64_t>(size);
-  return found == bytes_max_.end() ? whole : std::min(whole, found->second);
-}
-
-int64_t FaultyTransferCalls::ReadAt(int fd, std::span<std::byte> buffer, int64_t offset) {
-  const int64_t allowed = Allowed(buffer.size());
-  if (allowed <= 0) return allowed;
-  return inner_->ReadAt(fd, buffer.first(static_cast<size_t>(allowed)), offset);
-}
-
-int64_t FaultyTransferCalls::WriteAt(int fd, std::span<const std::byte> buffer, int64_t offset) {
-  const int64_t allowed = Allowed(buffer.size());
-  if (allowed <= 0) return allowed;
-  return inner_->WriteAt(fd, buffer.first(static_cast<size_t>(allowed)), offset);
-}
-
-int FaultyTransferCalls::Sync(int fd, SyncKind kind) {
-  const int64_t allowed = Allowed(0);
-  return allowed < 0 ? static_cast<int>(allowed) : inner_->Sync(fd, kind);
 }
 
 }  // namespace gantry

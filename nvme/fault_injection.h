@@ -1,4 +1,5 @@
-// Faults on demand, for tests of whatever does I/O.
+// Requests that fail on demand, for tests of whatever does I/O. Calls that fail on demand are in
+// base/testing/faulty_file_calls.h.
 //
 //   FaultyIoBackend backend([&](IoSink* sink) { return CreateIoBackend({.sink = sink, ...}); },
 //                           &engine);
@@ -13,13 +14,10 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <span>
-#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/file_calls.h"
 #include "base/mutex.h"
 #include "nvme/io_backend.h"
 
@@ -64,54 +62,6 @@ class FaultyIoBackend final : public IoBackend, private IoSink {
   std::map<uint64_t, InFlight> in_flight_ GANTRY_GUARDED_BY(mutex_);  // by request number
   std::map<uint64_t, uint64_t> numbers_ GANTRY_GUARDED_BY(mutex_);    // of pending ones, by tag
   std::unique_ptr<IoBackend> inner_;  // last: its destructor still calls back
-};
-
-// Decorates system calls: chosen transfers (ReadAt, WriteAt and Sync, numbered from 0) return what
-// the test says. Thread-safe.
-class FaultyTransferCalls final : public FileCalls {
- public:
-  explicit FaultyTransferCalls(FileCalls* inner) : inner_(inner) {}
-
-  // Call `index` moves at most `bytes` (0: nothing at all, and 0 is returned).
-  void ShortenCall(int64_t index, int64_t bytes) GANTRY_EXCLUDES(mutex_);
-  // Calls `first` .. `first + count - 1` do nothing and return -error_number.
-  struct Failure {
-    int64_t first;
-    int64_t count;
-    int error_number;
-  };
-  void FailCalls(const Failure& failure) GANTRY_EXCLUDES(mutex_);
-  int64_t calls() const GANTRY_EXCLUDES(mutex_);
-
-  int Open(int directory, const std::string& path, int flags, int mode) override {
-    return inner_->Open(directory, path, flags, mode);
-  }
-  int64_t ReadAt(int fd, std::span<std::byte> buffer, int64_t offset) override;
-  int64_t WriteAt(int fd, std::span<const std::byte> buffer, int64_t offset) override;
-  int Sync(int fd, SyncKind kind) override;
-  int Allocate(int fd, int64_t offset, int64_t bytes) override {
-    return inner_->Allocate(fd, offset, bytes);
-  }
-  int Rename(int from_directory, const std::string& from, int to_directory,
-             const std::string& to) override {
-    return inner_->Rename(from_directory, from, to_directory, to);
-  }
-  int MakeDirectory(int directory, const std::string& path, int mode) override {
-    return inner_->MakeDirectory(directory, path, mode);
-  }
-  int Unlink(int directory, const std::string& path, int flags) override {
-    return inner_->Unlink(directory, path, flags);
-  }
-
- private:
-  // What the next transfer may do: bytes it may move, or minus errno.
-  int64_t Allowed(size_t size) GANTRY_EXCLUDES(mutex_);
-
-  FileCalls* const inner_;
-  mutable Mutex mutex_;
-  int64_t calls_ GANTRY_GUARDED_BY(mutex_) = 0;
-  std::map<int64_t, int64_t> bytes_max_ GANTRY_GUARDED_BY(mutex_);  // by call
-  std::map<int64_t, Failure> failures_ GANTRY_GUARDED_BY(mutex_);   // by first call
 };
 
 }  // namespace gantry

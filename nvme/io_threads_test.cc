@@ -9,8 +9,8 @@
 #include "base/file_calls.h"
 #include "base/files.h"
 #include "base/strings.h"
+#include "base/testing/faulty_file_calls.h"
 #include "gtest/gtest.h"
-#include "nvme/fault_injection.h"
 #include "nvme/request_progress.h"
 #include "nvme/scratch_file.h"
 #include "nvme/testing_support.h"
@@ -43,7 +43,7 @@ class IoThreadsTest : public testing::Test {
   TemporaryDirectory directory_;
   FileDescriptor file_;
   PosixFileCalls posix_;
-  FaultyTransferCalls calls_{&posix_};
+  FaultyFileCalls calls_{&posix_};
   WaitingSink sink_;
   uint64_t tag_ = 0;
   std::unique_ptr<IoThreads> backend_;
@@ -52,9 +52,9 @@ class IoThreadsTest : public testing::Test {
 TEST_F(IoThreadsTest, ShortTransfersAreResumed) {
   AlignedBlock written(3 * 4096);
   written.Fill(5);
-  calls_.ShortenCall(0, 1000);
-  calls_.ShortenCall(1, 1);
-  calls_.ShortenCall(3, 5000);  // the read, resumed at 4096
+  calls_.Inject({.kind = FileCallKind::kWrite, .first = 0}, ShortenCall{1000});
+  calls_.Inject({.kind = FileCallKind::kWrite, .first = 1}, ShortenCall{1});
+  calls_.Inject({.kind = FileCallKind::kRead, .first = 0}, ShortenCall{5000});  // resumed at 4096
   const absl::Status write = Transfer(*backend_, sink_, Request(Kind::kWrite, written));
   ASSERT_TRUE(write.ok()) << write.ToString();
   EXPECT_EQ(calls_.calls(), 3);
@@ -69,11 +69,11 @@ TEST_F(IoThreadsTest, ShortTransfersAreResumed) {
 
 TEST_F(IoThreadsTest, RefusalsAreRetriedAndBounded) {
   AlignedBlock block(4096);
-  calls_.FailCalls({.first = 0, .count = 3, .error_number = EAGAIN});
+  calls_.Inject({.kind = {}, .first = 0, .count = 3}, FailCall{EAGAIN});
   const absl::Status retried = Transfer(*backend_, sink_, Request(Kind::kWrite, block));
   EXPECT_TRUE(retried.ok()) << retried.ToString();
   EXPECT_EQ(backend_->counters().retries, 3);
-  calls_.FailCalls({.first = 4, .count = 1'000'000, .error_number = EAGAIN});
+  calls_.Inject({.kind = {}, .first = 4, .count = 1'000'000}, FailCall{EAGAIN});
   const absl::Status refused = Transfer(*backend_, sink_, Request(Kind::kWrite, block));
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable) << refused.ToString();
   EXPECT_EQ(backend_->counters().retries, 3 + kRetriesMax);
@@ -81,7 +81,7 @@ TEST_F(IoThreadsTest, RefusalsAreRetriedAndBounded) {
 
 TEST_F(IoThreadsTest, EioNamesThePlace) {
   AlignedBlock block(3 * kPieceBytes);
-  calls_.FailCalls({.first = 1, .count = 1, .error_number = EIO});
+  calls_.Inject({.kind = {}, .first = 1}, FailCall{EIO});
   const absl::Status status = Transfer(*backend_, sink_, Request(Kind::kWrite, block));
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_NE(FromAbsl(status.message())
@@ -100,7 +100,7 @@ TEST_F(IoThreadsTest, EioNamesThePlace) {
 TEST_F(IoThreadsTest, EveryCallMayFail) {
   AlignedBlock block(4 * kPieceBytes);
   for (int64_t n = 0; n < 4; ++n) {
-    calls_.FailCalls({.first = calls_.calls() + n, .count = 1, .error_number = ENOSPC});
+    calls_.Inject({.kind = {}, .first = calls_.calls() + n}, FailCall{ENOSPC});
     const absl::Status status = Transfer(*backend_, sink_, Request(Kind::kWrite, block));
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << n << status.ToString();
     const int64_t calls = calls_.calls();
@@ -110,7 +110,7 @@ TEST_F(IoThreadsTest, EveryCallMayFail) {
 }
 
 TEST_F(IoThreadsTest, SyncFailureIsReported) {
-  calls_.FailCalls({.first = 0, .count = 1, .error_number = EIO});
+  calls_.Inject({.kind = {}, .first = 0}, FailCall{EIO});
   const absl::Status status = Transfer(*backend_, sink_, Request(Kind::kSync, AlignedBlock(1)));
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(FromAbsl(status.message()).find("sync of '"), 0u) << status.ToString();

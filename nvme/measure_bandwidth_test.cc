@@ -50,7 +50,7 @@ class TimedCalls final : public PosixFileCalls {
 class MeasureBandwidthTest : public testing::Test {
  protected:
   MeasureBandwidthTest() {
-    auto run = RunDirectory::Create(&files_, parent_.path());
+    auto run = RunDirectory::Create(&files_, clock_, parent_.path());
     EXPECT_TRUE(run.ok()) << run.status().ToString();
     run_ = *std::move(run);
   }

@@ -1,7 +1,6 @@
 #include "nvme/run_directory.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,11 +16,12 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/file_calls.h"
 #include "base/files.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
-#include "nvme/describe.h"
+#include "nvme/file_lock.h"
 #include "nvme/run_owner.h"
 #include "nvme/scratch_file.h"
 
@@ -45,19 +45,6 @@ bool IsRunName(std::string_view name) {
          name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
-// Locks by flock; returns 0 or an errno. `operation` as for flock.
-int Flock(int fd, int operation) {
-  while (flock(fd, operation) != 0) {
-    if (errno != EINTR) return errno;
-  }
-  return 0;
-}
-
-absl::Status LockError(int error_number, const std::string& path) {
-  return Internal("'", path, "' can't be locked: ", DescribeErrno(error_number),
-                  "; name a spill directory on a local drive");
-}
-
 struct RunPath {
   int parent_fd;
   int directory_fd;
@@ -66,8 +53,8 @@ struct RunPath {
 };
 
 // Removes the run's files, the lock last (as long as it is there the directory is known as a
-// run's), and the directory. Another process may be doing the same, so what is gone already is
-// fine.
+// run's), and the directory; links are removed, not followed. Another process may be doing the
+// same, so what is gone already is fine.
 absl::Status RemoveRun(FileCalls& files, const RunPath& run) {
   GANTRY_ASSIGN_OR_RETURN(std::vector<std::string> names,
                           ListNames(files, {run.directory_fd, run.path}));
@@ -75,6 +62,11 @@ absl::Status RemoveRun(FileCalls& files, const RunPath& run) {
   names.emplace_back(kLockName);
   for (const std::string& name : names) {
     const int error = files.Unlink(run.directory_fd, name, 0);
+    if (error == -EISDIR) {
+      return FailedPrecondition("'", run.path, "/", name,
+                                "' is a directory, which no run makes: look what it is, remove it "
+                                "yourself, and clean once more");
+    }
     if (error != 0 && error != -ENOENT) {
       return ErrnoStatus(-error, StrCat("removing '", run.path, "/", name, "'"));
     }
@@ -141,9 +133,8 @@ absl::StatusOr<std::optional<FoundRun>> Examine(FileCalls& files, const RunPath&
     const bool ours =
         text.empty() || (found.run.owner.has_value() && found.run.owner->OnSameMachineAs(here));
     if (ours) {
-      const int error_number = Flock(lock, LOCK_EX | LOCK_NB);
-      if (error_number == EWOULDBLOCK) return std::nullopt;  // alive
-      if (error_number != 0) return LockError(error_number, run.path);
+      GANTRY_ASSIGN_OR_RETURN(const bool locked, TryLock({lock, run.path}, LockKind::kExclusive));
+      if (!locked) return std::nullopt;  // alive
     } else {
       found.run.kind = StaleRun::Kind::kElsewhere;
     }
@@ -156,11 +147,10 @@ absl::StatusOr<std::optional<FoundRun>> Examine(FileCalls& files, const RunPath&
 
 enum class Treatment { kReport, kRemove };
 
-absl::StatusOr<std::vector<StaleRun>> VisitStale(FileCalls& files, const std::string& parent,
-                                                 Treatment treatment) {
+absl::StatusOr<std::vector<StaleRun>> VisitStale(FileCalls& files, Clock& clock,
+                                                 const std::string& parent, Treatment treatment) {
   GANTRY_ASSIGN_OR_RETURN(const FileDescriptor parent_fd, OpenDirectory(files, parent));
-  const int error_number = Flock(parent_fd.get(), LOCK_EX);
-  if (error_number != 0) return LockError(error_number, parent);
+  GANTRY_RETURN_IF_ERROR(Lock(files, clock, {parent_fd.get(), parent}, LockKind::kExclusive));
   GANTRY_ASSIGN_OR_RETURN(std::vector<std::string> names,
                           ListNames(files, {parent_fd.get(), parent}));
   std::sort(names.begin(), names.end());
@@ -199,14 +189,13 @@ RunDirectory::RunDirectory(FileCalls* files, Parts parts)
       lock_fd_(std::move(parts.lock)),
       owner_(getpid()) {}
 
-absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Create(FileCalls* files,
+absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Create(FileCalls* files, Clock& clock,
                                                                    const std::string& parent) {
   Parts parts;
   GANTRY_ASSIGN_OR_RETURN(parts.parent, OpenDirectory(*files, parent));
   // Held until the run's own lock is: CleanStale never sees a run without its lock.
   GANTRY_ASSIGN_OR_RETURN(const FileDescriptor creating, OpenDirectory(*files, parent));
-  const int error_number = Flock(creating.get(), LOCK_SH);
-  if (error_number != 0) return LockError(error_number, parent);
+  GANTRY_RETURN_IF_ERROR(Lock(*files, clock, {creating.get(), parent}, LockKind::kShared));
   GANTRY_RETURN_IF_ERROR(MakeDirectory(*files, parent, parts));
   const absl::Status locked = TakeLock(*files, parent, parts);
   std::unique_ptr<RunDirectory> run(new RunDirectory(files, std::move(parts)));
@@ -217,7 +206,8 @@ absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Create(FileCalls* fi
 absl::Status RunDirectory::MakeDirectory(FileCalls& files, const std::string& parent,
                                          Parts& parts) {
   for (int i = 0; i < kNameTries; ++i) {
-    parts.name = StrCat(NamePrefix(getpid()), RandomName());
+    GANTRY_ASSIGN_OR_RETURN(const std::string random, RandomName());
+    parts.name = StrCat(NamePrefix(getpid()), random);
     parts.path = StrCat(parent, "/", parts.name);
     const int error = files.MakeDirectory(parts.parent.get(), parts.name, 0700);
     if (error == 0) break;
@@ -241,8 +231,8 @@ absl::Status RunDirectory::TakeLock(FileCalls& files, const std::string& parent,
   });
   if (fd < 0) return DirectoryError(-fd, parent);
   parts.lock = FileDescriptor(fd);
-  const int error_number = Flock(fd, LOCK_EX | LOCK_NB);
-  if (error_number != 0) return LockError(error_number, parts.path);
+  GANTRY_ASSIGN_OR_RETURN(const bool locked, TryLock({fd, parts.path}, LockKind::kExclusive));
+  if (!locked) return Internal("another process has locked '", parts.path, "', which is new");
   const std::string line = RunOwner::Current(files).ToLine();
   const int64_t written =
       RetryInterrupted([&] { return files.WriteAt(fd, std::as_bytes(std::span(line)), 0); });
@@ -274,14 +264,14 @@ absl::StatusOr<FileDescriptor> RunDirectory::CreateFile(const std::string& name,
 
 std::string RunDirectory::NamePrefix(pid_t pid) { return StrCat(kPrefix, pid, "-"); }
 
-absl::StatusOr<std::vector<StaleRun>> RunDirectory::FindStale(FileCalls& files,
+absl::StatusOr<std::vector<StaleRun>> RunDirectory::FindStale(FileCalls& files, Clock& clock,
                                                               const std::string& parent) {
-  return VisitStale(files, parent, Treatment::kReport);
+  return VisitStale(files, clock, parent, Treatment::kReport);
 }
 
-absl::StatusOr<std::vector<StaleRun>> RunDirectory::CleanStale(FileCalls& files,
+absl::StatusOr<std::vector<StaleRun>> RunDirectory::CleanStale(FileCalls& files, Clock& clock,
                                                                const std::string& parent) {
-  return VisitStale(files, parent, Treatment::kRemove);
+  return VisitStale(files, clock, parent, Treatment::kRemove);
 }
 
 }  // namespace gantry

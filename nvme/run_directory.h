@@ -10,7 +10,8 @@
 // neither read nor change what the run wrote.
 //
 // Thread-compatible; CreateFile is thread-safe. Safe against other processes: creation and clean-up
-// exclude each other by a flock on PARENT, and a run is recognised as dead only by taking its lock.
+// exclude each other by a lock of PARENT (nvme/file_lock.h), and a run is recognised as dead only
+// by taking its own.
 #ifndef GANTRY_NVME_RUN_DIRECTORY_H_
 #define GANTRY_NVME_RUN_DIRECTORY_H_
 
@@ -24,6 +25,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/clock.h"
 #include "base/file_calls.h"
 #include "base/files.h"
 #include "nvme/run_owner.h"
@@ -47,7 +49,8 @@ class RunDirectory {
   // `files` outlives the object. Errors: kNotFound, kInvalidArgument (not a directory),
   // kPermissionDenied (read-only, not writable), kResourceExhausted (full): one line each that says
   // what to do. kInternal when the file system has no locks, and for any other errno.
-  static absl::StatusOr<std::unique_ptr<RunDirectory>> Create(FileCalls* files,
+  // kDeadlineExceeded when somebody cleans `parent` for longer than kLockPatience by `clock`.
+  static absl::StatusOr<std::unique_ptr<RunDirectory>> Create(FileCalls* files, Clock& clock,
                                                               const std::string& parent);
 
   // Removes the directory and everything in it; failures go unreported (see Remove). In a process
@@ -58,12 +61,13 @@ class RunDirectory {
 
   // The directories in `parent`, of this user only, whose runs are dead or live elsewhere, sorted.
   // A lock that is held is a run that lives, whatever its text says; the lock of another host is
-  // not even tried. Blocks while runs are created there. Errors: as Create, and those of reading.
-  static absl::StatusOr<std::vector<StaleRun>> FindStale(FileCalls& files,
+  // not even tried. Waits, as Create, while runs are created there. Errors: as Create, and those of
+  // reading.
+  static absl::StatusOr<std::vector<StaleRun>> FindStale(FileCalls& files, Clock& clock,
                                                          const std::string& parent);
-  // The same, and removes the dead ones. Errors: also those of removing; what could be removed is
-  // removed first.
-  static absl::StatusOr<std::vector<StaleRun>> CleanStale(FileCalls& files,
+  // The same, and removes the dead ones. Errors: also those of removing, kFailedPrecondition when a
+  // dead run's directory holds another one; what could be removed is removed first.
+  static absl::StatusOr<std::vector<StaleRun>> CleanStale(FileCalls& files, Clock& clock,
                                                           const std::string& parent);
 
   // How the names of one process's directories begin.

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/file_calls.h"
 #include "base/files.h"
 #include "base/strings.h"
@@ -66,13 +68,14 @@ struct Pipe {
 class RunDirectoryTest : public testing::Test {
  protected:
   PosixFileCalls files_;
+  MonotonicClock clock_;
 };
 
 TEST_F(RunDirectoryTest, IsPrivateAndRemoved) {
   TemporaryDirectory parent;
   std::string path;
   {
-    auto run = RunDirectory::Create(&files_, parent.path());
+    auto run = RunDirectory::Create(&files_, clock_, parent.path());
     ASSERT_TRUE(run.ok()) << run.status().ToString();
     path = (*run)->path();
     EXPECT_EQ(path.find(StrCat(parent.path(), "/gantry-", getpid(), "-")), 0u) << path;
@@ -90,7 +93,7 @@ TEST_F(RunDirectoryTest, IsPrivateAndRemoved) {
 
 TEST_F(RunDirectoryTest, FilesAreUnlinkedAndStayUsable) {
   TemporaryDirectory parent;
-  auto run = RunDirectory::Create(&files_, parent.path());
+  auto run = RunDirectory::Create(&files_, clock_, parent.path());
   ASSERT_TRUE(run.ok());
   auto first = (*run)->CreateFile("blocks", 0);
   auto second = (*run)->CreateFile("blocks", 0);  // the name is free again: another file
@@ -112,7 +115,7 @@ TEST_F(RunDirectoryTest, FilesAreUnlinkedAndStayUsable) {
 
 TEST_F(RunDirectoryTest, DoesNotFollowOrReplaceWhatIsThere) {
   TemporaryDirectory parent;
-  auto run = RunDirectory::Create(&files_, parent.path());
+  auto run = RunDirectory::Create(&files_, clock_, parent.path());
   ASSERT_TRUE(run.ok());
   const std::string victim = parent.path() + "/victim";
   std::ofstream(victim) << "keep";
@@ -126,16 +129,18 @@ TEST_F(RunDirectoryTest, DoesNotFollowOrReplaceWhatIsThere) {
 
 TEST_F(RunDirectoryTest, BadParentsSayWhatToDo) {
   TemporaryDirectory parent;
-  const absl::Status missing = RunDirectory::Create(&files_, parent.path() + "/none").status();
+  const absl::Status missing =
+      RunDirectory::Create(&files_, clock_, parent.path() + "/none").status();
   EXPECT_TRUE(absl::IsNotFound(missing));
   EXPECT_TRUE(Contains(missing, "create it")) << missing.ToString();
   const std::string file = parent.path() + "/file";
   std::ofstream(file) << "x";
-  const absl::Status plain = RunDirectory::Create(&files_, file).status();
+  const absl::Status plain = RunDirectory::Create(&files_, clock_, file).status();
   EXPECT_TRUE(absl::IsInvalidArgument(plain));
   EXPECT_TRUE(Contains(plain, "not a directory")) << plain.ToString();
   EXPECT_TRUE(Contains(plain, file));
-  EXPECT_TRUE(absl::IsNotFound(RunDirectory::CleanStale(files_, parent.path() + "/none").status()));
+  EXPECT_TRUE(
+      absl::IsNotFound(RunDirectory::CleanStale(files_, clock_, parent.path() + "/none").status()));
 }
 
 // Runs `check` in a child on a private mount; skips with the reason when that is not possible.
@@ -156,7 +161,7 @@ void OnMount(MountOptions options, const std::function<void()>& check) {
 TEST_F(RunDirectoryTest, ReadOnlyParent) {
   TemporaryDirectory parent;
   OnMount({.type = "tmpfs", .path = parent.path(), .data = "size=64k", .read_only = true}, [&] {
-    const absl::Status status = RunDirectory::Create(&files_, parent.path()).status();
+    const absl::Status status = RunDirectory::Create(&files_, clock_, parent.path()).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
     EXPECT_TRUE(Contains(status, "read-only file system")) << status.ToString();
   });
@@ -166,7 +171,7 @@ TEST_F(RunDirectoryTest, FullParent) {
   TemporaryDirectory parent;
   // Two inodes: the root and the run's directory, none for the lock.
   OnMount({.type = "tmpfs", .path = parent.path(), .data = "size=64k,nr_inodes=2"}, [&] {
-    const absl::Status status = RunDirectory::Create(&files_, parent.path()).status();
+    const absl::Status status = RunDirectory::Create(&files_, clock_, parent.path()).status();
     EXPECT_TRUE(absl::IsResourceExhausted(status));
     EXPECT_TRUE(Contains(status, "is full")) << status.ToString();
     EXPECT_TRUE(ListDirectory(parent.path()).empty());  // nothing half-made stays
@@ -179,7 +184,7 @@ TEST_F(RunDirectoryTest, UnwritableParent) {
   const int result = RunInChild([&] {
     constexpr uid_t kNobody = 65534;
     if (geteuid() == 0 && setuid(kNobody) != 0) return kCannot;
-    const absl::Status status = RunDirectory::Create(&files_, parent.path()).status();
+    const absl::Status status = RunDirectory::Create(&files_, clock_, parent.path()).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
     EXPECT_TRUE(Contains(status, StrCat("by user ", geteuid()))) << status.ToString();
     return 0;
@@ -190,7 +195,7 @@ TEST_F(RunDirectoryTest, UnwritableParent) {
 
 TEST_F(RunDirectoryTest, ForkedChildDoesNotRemoveTheParentsRun) {
   TemporaryDirectory parent;
-  auto run = RunDirectory::Create(&files_, parent.path());
+  auto run = RunDirectory::Create(&files_, clock_, parent.path());
   ASSERT_TRUE(run.ok());
   EXPECT_EQ(RunInChild([&] {
               run->reset();
@@ -202,7 +207,7 @@ TEST_F(RunDirectoryTest, ForkedChildDoesNotRemoveTheParentsRun) {
 
 TEST_F(RunDirectoryTest, CleanStaleLeavesTheLivingAndTheForeign) {
   TemporaryDirectory parent;
-  auto run = RunDirectory::Create(&files_, parent.path());
+  auto run = RunDirectory::Create(&files_, clock_, parent.path());
   ASSERT_TRUE(run.ok());
   // Looks like ours but is not a run: other names, a file, a symbolic link.
   std::filesystem::create_directory(parent.path() + "/gantry-notes");
@@ -214,7 +219,7 @@ TEST_F(RunDirectoryTest, CleanStaleLeavesTheLivingAndTheForeign) {
   // A run that died before it had its lock.
   const std::string dead = parent.path() + "/gantry-14-0123456789abcdef";
   std::filesystem::create_directory(dead);
-  const auto removed = RunDirectory::CleanStale(files_, parent.path());
+  const auto removed = RunDirectory::CleanStale(files_, clock_, parent.path());
   ASSERT_TRUE(removed.ok()) << removed.status().ToString();
   EXPECT_EQ(PathsOf(*removed), std::vector<std::string>{dead});
   EXPECT_EQ(ListDirectory(parent.path()).size(), 5u);
@@ -228,14 +233,14 @@ TEST_F(RunDirectoryTest, KilledRunLeavesOnlyItsLockAndIsCleaned) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    auto run = RunDirectory::Create(&files_, parent.path());
+    auto run = RunDirectory::Create(&files_, clock_, parent.path());
     auto file = (*run)->CreateFile("blocks", 0);
     const std::string data(1 << 20, 'x');
     if (write(file->get(), data.data(), data.size()) == 1 << 20) ready.Signal();
     while (true) pause();
   }
   ready.Await();
-  auto alive = RunDirectory::CleanStale(files_, parent.path());
+  auto alive = RunDirectory::CleanStale(files_, clock_, parent.path());
   ASSERT_TRUE(alive.ok());
   EXPECT_TRUE(alive->empty());
   ASSERT_EQ(kill(child, SIGKILL), 0);
@@ -244,9 +249,9 @@ TEST_F(RunDirectoryTest, KilledRunLeavesOnlyItsLockAndIsCleaned) {
   ASSERT_EQ(left.size(), 1u);
   const std::string path = parent.path() + "/" + left[0];
   EXPECT_EQ(ListDirectory(path), std::vector<std::string>{"lock"});
-  auto mine = RunDirectory::Create(&files_, parent.path());
+  auto mine = RunDirectory::Create(&files_, clock_, parent.path());
   ASSERT_TRUE(mine.ok());
-  auto removed = RunDirectory::CleanStale(files_, parent.path());
+  auto removed = RunDirectory::CleanStale(files_, clock_, parent.path());
   ASSERT_TRUE(removed.ok());
   EXPECT_EQ(PathsOf(*removed), std::vector<std::string>{path});
   EXPECT_EQ((*removed)[0].owner->pid, child);
@@ -254,44 +259,66 @@ TEST_F(RunDirectoryTest, KilledRunLeavesOnlyItsLockAndIsCleaned) {
   EXPECT_EQ(ListDirectory((*mine)->path()), std::vector<std::string>{"lock"});
 }
 
-// Whether the kernel lists `pid` as waiting for a flock.
-bool WaitsForFlock(pid_t pid) {
-  std::ifstream locks("/proc/locks");
-  std::string line;
-  while (std::getline(locks, line)) {
-    if (line.find("-> FLOCK") != std::string::npos &&
-        line.find(StrCat(" ", pid, " ")) != std::string::npos) {
-      return true;
-    }
+// Gives a lock back when the first sleeper comes, and counts them.
+class ReleasingClock final : public Clock {
+ public:
+  explicit ReleasingClock(FileDescriptor* lock) : lock_(lock) {}
+  Nanoseconds Now() const override { return now_; }
+  void SleepUntil(Nanoseconds deadline) override {
+    now_ = deadline;
+    ++sleeps_;
+    EXPECT_TRUE(lock_->Close().ok());
   }
-  return false;
+  int64_t sleeps() const { return sleeps_; }
+
+ private:
+  FileDescriptor* const lock_;
+  Nanoseconds now_ = 0;
+  int64_t sleeps_ = 0;
+};
+
+FileDescriptor OpenAndLock(const std::string& directory, int operation) {
+  FileDescriptor fd(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  EXPECT_EQ(flock(fd.get(), operation), 0);
+  return fd;
 }
 
 // The window between a run's mkdir and its lock, in which it would look dead: while a cleaner holds
-// the parent, nothing is created.
-TEST_F(RunDirectoryTest, CreationWaitsForCleaners) {
-  if (!std::ifstream("/proc/locks")) GTEST_SKIP() << "no /proc/locks";
+// the parent, nothing is created; while a run is created, nothing is cleaned.
+TEST_F(RunDirectoryTest, CreationAndCleaningWaitForEachOther) {
   TemporaryDirectory parent;
-  const FileDescriptor cleaner(open(parent.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  ASSERT_EQ(flock(cleaner.get(), LOCK_EX), 0);
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) _exit(RunDirectory::Create(&files_, parent.path()).ok() ? 0 : 1);
-  int status = 0;
-  while (!WaitsForFlock(child)) {
-    ASSERT_EQ(waitpid(child, &status, WNOHANG), 0) << "the run did not wait";
+  FileDescriptor cleaner = OpenAndLock(parent.path(), LOCK_EX);
+  ReleasingClock clock(&cleaner);
+  auto run = RunDirectory::Create(&files_, clock, parent.path());
+  ASSERT_TRUE(run.ok()) << run.status().ToString();
+  EXPECT_EQ(clock.sleeps(), 1);
+  for (auto* visit : {&RunDirectory::FindStale, &RunDirectory::CleanStale}) {
+    FileDescriptor creator = OpenAndLock(parent.path(), LOCK_SH);
+    ReleasingClock visit_clock(&creator);
+    const auto found = visit(files_, visit_clock, parent.path());
+    EXPECT_TRUE(found.ok()) << found.status().ToString();
+    EXPECT_EQ(visit_clock.sleeps(), 1);
   }
+}
+
+TEST_F(RunDirectoryTest, AParentThatStaysLockedIsAnErrorAndNothingIsMade) {
+  TemporaryDirectory parent;
+  const FileDescriptor stopped = OpenAndLock(parent.path(), LOCK_EX);
+  VirtualClock clock;
+  const absl::Status created = RunDirectory::Create(&files_, clock, parent.path()).status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(created)) << created.ToString();
+  EXPECT_TRUE(Contains(created, parent.path())) << created.ToString();
+  EXPECT_TRUE(
+      absl::IsDeadlineExceeded(RunDirectory::CleanStale(files_, clock, parent.path()).status()));
   EXPECT_TRUE(ListDirectory(parent.path()).empty());
-  ASSERT_EQ(flock(cleaner.get(), LOCK_UN), 0);
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 // Creates and destroys runs, checking each time that nobody else uses the same directory.
 int CreateRuns(const std::string& parent, int rounds) {
   PosixFileCalls files;
+  MonotonicClock clock;
   for (int i = 0; i < rounds; ++i) {
-    auto run = RunDirectory::Create(&files, parent);
+    auto run = RunDirectory::Create(&files, clock, parent);
     if (!run.ok()) {
       std::cerr << run.status().ToString() << "\n";
       return 2;
@@ -326,7 +353,7 @@ TEST_F(RunDirectoryTest, ConcurrentRunsAndCleanersNeverCollide) {
   for (pid_t child : children) {
     int status = 0;
     while (waitpid(child, &status, WNOHANG) == 0) {
-      auto removed = RunDirectory::CleanStale(files_, parent.path());
+      auto removed = RunDirectory::CleanStale(files_, clock_, parent.path());
       ASSERT_TRUE(removed.ok()) << removed.status().ToString();
       // A run on its way out may be finished off; one on its way in never (CreateRuns would fail).
       removed_alive += removed->size();
@@ -366,7 +393,7 @@ TEST_F(RunDirectoryTest, TellsTheDeadFromThoseOfOtherMachines) {
   const FileDescriptor holder(open((held + "/lock").c_str(), O_RDWR | O_CLOEXEC));
   ASSERT_EQ(flock(holder.get(), LOCK_EX), 0);
 
-  const auto found = RunDirectory::FindStale(files_, parent.path());
+  const auto found = RunDirectory::FindStale(files_, clock_, parent.path());
   ASSERT_TRUE(found.ok()) << found.status().ToString();
   EXPECT_EQ(PathsOf(*found),
             (std::vector<std::string>{same, rebooted, renamed, elsewhere, unknown, empty}));
@@ -380,7 +407,7 @@ TEST_F(RunDirectoryTest, TellsTheDeadFromThoseOfOtherMachines) {
   }
   EXPECT_EQ(ListDirectory(parent.path()).size(), 7u) << "finding removes nothing";
 
-  const auto cleaned = RunDirectory::CleanStale(files_, parent.path());
+  const auto cleaned = RunDirectory::CleanStale(files_, clock_, parent.path());
   ASSERT_TRUE(cleaned.ok());
   EXPECT_EQ(cleaned->size(), 6u);
   EXPECT_EQ(ListDirectory(parent.path()),
@@ -398,7 +425,7 @@ TEST_F(RunDirectoryTest, ALockOfAnotherMachineIsNotEvenTried) {
       RunOwner{.pid = 1, .host = "worker-9", .boot = "another-boot", .started = 0}.ToLine());
   const FileDescriptor holder(open((path + "/lock").c_str(), O_RDWR | O_CLOEXEC));
   ASSERT_EQ(flock(holder.get(), LOCK_EX), 0);
-  const auto cleaned = RunDirectory::CleanStale(files_, parent.path());
+  const auto cleaned = RunDirectory::CleanStale(files_, clock_, parent.path());
   ASSERT_TRUE(cleaned.ok());
   ASSERT_EQ(cleaned->size(), 1u) << "a lock that was tried would be taken for a living run's";
   EXPECT_EQ((*cleaned)[0].kind, StaleRun::Kind::kElsewhere);
@@ -413,7 +440,7 @@ TEST_F(RunDirectoryTest, WhatHasNoLockOfARunIsLeftAlone) {
   ASSERT_EQ(symlink("/etc/passwd", (link + "/lock").c_str()), 0);
   ASSERT_EQ(mkdir(pipe.c_str(), 0700), 0);
   ASSERT_EQ(mkfifo((pipe + "/lock").c_str(), 0600), 0);
-  const auto cleaned = RunDirectory::CleanStale(files_, parent.path());
+  const auto cleaned = RunDirectory::CleanStale(files_, clock_, parent.path());
   ASSERT_TRUE(cleaned.ok()) << cleaned.status().ToString();
   ASSERT_EQ(cleaned->size(), 2u);
   for (const StaleRun& run : *cleaned) EXPECT_EQ(run.kind, StaleRun::Kind::kElsewhere) << run.path;
@@ -423,11 +450,50 @@ TEST_F(RunDirectoryTest, WhatHasNoLockOfARunIsLeftAlone) {
   }
 }
 
+// No run makes a directory in its own, so nobody can say whether it may go; links can.
+TEST_F(RunDirectoryTest, ADirectoryInADeadRunIsLeftAndToldAndNoLinkFollowed) {
+  TemporaryDirectory parent;
+  TemporaryDirectory elsewhere;
+  std::ofstream(elsewhere.path() + "/precious") << "x";
+  const std::string lock = RunOwner::Current(files_).ToLine();
+  const std::string holds = MakeRun(parent.path(), 1, lock);
+  const std::string links = MakeRun(parent.path(), 2, lock);
+  std::filesystem::create_directory(holds + "/sub");
+  std::ofstream(holds + "/sub/file") << "x";
+  std::filesystem::create_symlink(elsewhere.path(), links + "/directory");
+  std::filesystem::create_symlink(elsewhere.path() + "/precious", links + "/file");
+  std::filesystem::create_symlink("nowhere", links + "/nothing");
+  const absl::Status status = RunDirectory::CleanStale(files_, clock_, parent.path()).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status.ToString();
+  EXPECT_TRUE(Contains(status, StrCat("'", holds, "/sub' is a directory"))) << status.ToString();
+  EXPECT_TRUE(Contains(status, "remove it yourself")) << status.ToString();
+  EXPECT_EQ(ListDirectory(parent.path()).size(), 1u) << "the other one is gone";
+  EXPECT_EQ(ListDirectory(holds), (std::vector<std::string>{"lock", "sub"}));
+  EXPECT_EQ(ListDirectory(elsewhere.path()), std::vector<std::string>{"precious"});
+  std::filesystem::remove_all(holds + "/sub");  // as told
+  EXPECT_TRUE(RunDirectory::CleanStale(files_, clock_, parent.path()).ok());
+  EXPECT_TRUE(ListDirectory(parent.path()).empty());
+}
+
+TEST_F(RunDirectoryTest, WithoutRandomNumbersThereIsNoRunButAnError) {
+  TemporaryDirectory parent;
+  const int result = RunInChild([&] {
+    if (!RefuseSystemCall(SYS_getrandom, ENOSYS)) return kCannot;
+    const absl::Status status = RunDirectory::Create(&files_, clock_, parent.path()).status();
+    EXPECT_TRUE(absl::IsInternal(status)) << status.ToString();
+    EXPECT_TRUE(Contains(status, "getrandom: ENOSYS")) << status.ToString();
+    EXPECT_TRUE(ListDirectory(parent.path()).empty());
+    return 0;
+  });
+  if (result == kCannot) GTEST_SKIP() << "seccomp is not available";
+  EXPECT_EQ(result, 0);
+}
+
 TEST_F(RunDirectoryTest, ParentsThatOthersMayWriteToAreUsed) {
   TemporaryDirectory parent;
   for (const mode_t mode : {mode_t{01777}, mode_t{0777}}) {
     ASSERT_EQ(chmod(parent.path().c_str(), mode), 0);
-    auto run = RunDirectory::Create(&files_, parent.path());
+    auto run = RunDirectory::Create(&files_, clock_, parent.path());
     ASSERT_TRUE(run.ok()) << run.status().ToString();
     EXPECT_EQ(ModeOf((*run)->path()), 0700u);
   }
@@ -437,17 +503,17 @@ TEST_F(RunDirectoryTest, ParentsThatOthersMayWriteToAreUsed) {
 TEST_F(RunDirectoryTest, WhicheverCallOfACreationFailsNothingStays) {
   TemporaryDirectory parent;
   FaultyFileCalls counting(&files_);
-  ASSERT_TRUE(RunDirectory::Create(&counting, parent.path()).ok());
+  ASSERT_TRUE(RunDirectory::Create(&counting, clock_, parent.path()).ok());
   int64_t failed = 0;
   for (int64_t n = 0; n < counting.calls(); ++n) {
     for (const int error : {EIO, ENOSPC}) {
       FaultyFileCalls faulty(&files_);
       faulty.Inject({.kind = {}, .first = n}, FailCall{error});
-      auto run = RunDirectory::Create(&faulty, parent.path());
+      auto run = RunDirectory::Create(&faulty, clock_, parent.path());
       if (!run.ok()) ++failed;
       run = absl::CancelledError();
       // One whose removal failed is dead, and the next clean-up takes it.
-      ASSERT_TRUE(RunDirectory::CleanStale(files_, parent.path()).ok());
+      ASSERT_TRUE(RunDirectory::CleanStale(files_, clock_, parent.path()).ok());
       EXPECT_TRUE(ListDirectory(parent.path()).empty()) << n;
     }
   }
@@ -459,13 +525,13 @@ TEST_F(RunDirectoryTest, WhicheverCallOfACleaningFailsTheNextOneFinishes) {
   const std::string lock = RunOwner::Current(files_).ToLine();
   MakeRun(parent.path(), 1, lock);
   FaultyFileCalls counting(&files_);
-  ASSERT_TRUE(RunDirectory::CleanStale(counting, parent.path()).ok());
+  ASSERT_TRUE(RunDirectory::CleanStale(counting, clock_, parent.path()).ok());
   for (int64_t n = 0; n < counting.calls(); ++n) {
     MakeRun(parent.path(), 1, lock);
     FaultyFileCalls faulty(&files_);
     faulty.Inject({.kind = {}, .first = n}, FailCall{EIO});
-    RunDirectory::CleanStale(faulty, parent.path()).IgnoreError();
-    EXPECT_TRUE(RunDirectory::CleanStale(faulty, parent.path()).ok()) << n;
+    RunDirectory::CleanStale(faulty, clock_, parent.path()).IgnoreError();
+    EXPECT_TRUE(RunDirectory::CleanStale(faulty, clock_, parent.path()).ok()) << n;
     EXPECT_TRUE(ListDirectory(parent.path()).empty()) << n;
   }
 }
@@ -473,7 +539,7 @@ TEST_F(RunDirectoryTest, WhicheverCallOfACleaningFailsTheNextOneFinishes) {
 TEST_F(RunDirectoryTest, ScratchFilesComeOrAreErrors) {
   TemporaryDirectory parent;
   FaultyFileCalls faulty(&files_);
-  auto run = RunDirectory::Create(&faulty, parent.path());
+  auto run = RunDirectory::Create(&faulty, clock_, parent.path());
   ASSERT_TRUE(run.ok());
   const int64_t opened = faulty.calls(FileCallKind::kOpen);
   const int64_t unlinked = faulty.calls(FileCallKind::kUnlink);
@@ -492,10 +558,10 @@ TEST_F(RunDirectoryTest, NothingLeaksDescriptors) {
   TemporaryDirectory parent;
   const int64_t before = OpenDescriptors();
   for (int i = 0; i < 200; ++i) {
-    auto run = RunDirectory::Create(&files_, parent.path());
+    auto run = RunDirectory::Create(&files_, clock_, parent.path());
     ASSERT_TRUE(run.ok());
     ASSERT_TRUE((*run)->CreateFile("blocks", 0).ok());
-    ASSERT_TRUE(RunDirectory::CleanStale(files_, parent.path()).ok());
+    ASSERT_TRUE(RunDirectory::CleanStale(files_, clock_, parent.path()).ok());
   }
   EXPECT_EQ(OpenDescriptors(), before);
   EXPECT_TRUE(ListDirectory(parent.path()).empty());

@@ -41,10 +41,11 @@ absl::StatusOr<FileDescriptor> CreateScratchFile(FileCalls& files, const Scratch
 
 absl::StatusOr<FileDescriptor> CreateScratchFile(FileCalls& files, const std::string& directory) {
   GANTRY_ASSIGN_OR_RETURN(const FileDescriptor parent, OpenDirectory(files, directory));
+  GANTRY_ASSIGN_OR_RETURN(const std::string random, RandomName());
   return CreateScratchFile(files,
                            {.directory_fd = parent.get(),
                             .directory = directory,
-                            .name = StrCat("gantry-trial-", getpid(), "-", RandomName())},
+                            .name = StrCat("gantry-trial-", getpid(), "-", random)},
                            0);
 }
 
@@ -86,13 +87,16 @@ absl::Status DirectoryError(int error_number, const std::string& directory) {
   }
 }
 
-std::string RandomName() {
+absl::StatusOr<std::string> RandomName() {
   uint64_t bits = 0;
   ssize_t length = 0;
   do {
     length = getrandom(&bits, sizeof(bits), 0);
   } while (length < 0 && errno == EINTR);
-  GANTRY_CHECK(length == sizeof(bits)) << "getrandom: " << DescribeErrno(errno);
+  if (length != sizeof(bits)) {
+    return Internal("no random numbers for the name of a file: getrandom: ",
+                    length < 0 ? DescribeErrno(errno) : StrCat(length, " bytes"));
+  }
   std::ostringstream text;
   text << std::hex << std::setw(16) << std::setfill('0') << bits;
   return text.str();

@@ -35,8 +35,8 @@ absl::StatusOr<FileDescriptor> OpenDirectory(FileCalls& files, const std::string
 // ours), kResourceExhausted (full, with the bytes and file entries that are free), else kInternal.
 absl::Status DirectoryError(int error_number, const std::string& directory);
 
-// 16 hexadecimal digits from the system's random source.
-std::string RandomName();
+// 16 hexadecimal digits from the system's random source. Errors: kInternal when it gives none.
+absl::StatusOr<std::string> RandomName();
 
 }  // namespace gantry
 

@@ -122,11 +122,11 @@ int RunInChild(const std::function<int()>& body) {
   return WIFSIGNALED(status) ? 256 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-bool RefuseIoUring(int error_number) {
+bool RefuseSystemCall(int number, int error_number) {
   const auto refusal = static_cast<uint32_t>(SECCOMP_RET_ERRNO | (error_number & SECCOMP_RET_DATA));
   sock_filter program[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<uint32_t>(number), 0, 1),
       BPF_STMT(BPF_RET | BPF_K, refusal),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };

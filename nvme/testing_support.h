@@ -86,8 +86,9 @@ int RunInChild(const std::function<int()>& body);
 // For children. What it needs may be forbidden: then `kCannot` is the way to say so.
 inline constexpr int kCannot = 77;
 
-// Makes io_uring_setup fail with `error_number` in this process from now on (seccomp).
-bool RefuseIoUring(int error_number);
+// Makes the system call `number` (SYS_...) fail with `error_number` in this process from now on
+// (seccomp).
+bool RefuseSystemCall(int number, int error_number);
 // Gives up a capability (CAP_IPC_LOCK, ...) in this process from now on.
 bool DropCapability(int capability);
 // Mounts a file system of `type` at `path` for this process only; "" or why that failed.

@@ -1,7 +1,8 @@
 // The kernels below are compiled once per instruction set (Highway's foreach_target) and chosen at
 // run time; -ffp-contract=off keeps multiplication and addition two roundings on each. A sum of
-// squares has one definition, whatever the vector length: an element of column c goes to lane
-// c mod 16, in order, the lanes of a row are added up as a tree, and the rows one after the other.
+// squares has one definition, whatever the vector length: of a row, an element of column c goes to
+// lane c mod 16, in order, and the lanes are added up as a tree; of a piece, an element at place c
+// of its segment does; and the pieces of a tensor are added up as norm segments are.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "offload/adafactor.cc"
 // The sums below are an array of vectors, which scalable vectors do not allow.
@@ -25,8 +26,11 @@
 #include "base/check.h"
 #include "base/dtype.h"
 #include "base/parallel_for.h"
+#include "chunk/block.h"
+#include "chunk/optimizer_states.h"
 #include "offload/elements.h"
 #include "offload/elements_simd-inl.h"
+#include "offload/gradient_norm.h"
 #include "offload/optimizer.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -228,8 +232,9 @@ HWY_EXPORT(Apply);
 HWY_EXPORT(Round);
 
 constexpr int64_t kTaskElements = int64_t{32} * 1024;
+constexpr int64_t kTaskPieces = kTaskElements / kNormSegmentElements;
 constexpr int64_t kTaskColumns = 512;  // their sums stay in the first-level cache
-constexpr int64_t kVectorPieceElements = 16384;
+constexpr double kUnmeasured = -1.0;
 constexpr double kDecayExponent = -0.8;
 constexpr double kLeastRms = 1e-3;
 
@@ -251,56 +256,88 @@ double SumTree(std::array<double, 16> lanes) {
 
 }  // namespace
 
-AdafactorFactors::AdafactorFactors(std::span<const int64_t> shape) {
-  for (const int64_t extent : shape) {
-    GANTRY_CHECK_GE(extent, 1);
-    elements_ *= extent;
-  }
-  if (shape.size() < 2) {
-    row_length_ = kVectorPieceElements;
-    variance_.resize(static_cast<size_t>(elements_));
-    return;
-  }
-  row_length_ = shape.back();
-  matrix_rows_ = shape[shape.size() - 2];
-  const int64_t rows = elements_ / row_length_;
-  row_factors_.resize(static_cast<size_t>(rows));
-  column_factors_.resize(static_cast<size_t>(rows / matrix_rows_ * row_length_));
+AdafactorFactors::AdafactorFactors(std::span<const int64_t> shape, int64_t offset)
+    : elements_(StateElements(StateKind::kMaster, shape, OptimizerKind::kAdafactor)),
+      counts_(FactorsOf(shape)),
+      phase_(offset % kNormSegmentElements) {
+  for (const int64_t extent : shape) GANTRY_CHECK_GE(extent, 1);
+  GANTRY_CHECK_GE(offset, 0);
+  state_.resize(
+      static_cast<size_t>(StateElements(StateKind::kVariance, shape, OptimizerKind::kAdafactor)));
+  row_sums_.resize(static_cast<size_t>(counts_.rows));
+  row_scales_.resize(static_cast<size_t>(counts_.rows));
+  column_sums_.resize(static_cast<size_t>(counts_.columns));
+  master_sums_.resize(static_cast<size_t>(SegmentCount(phase_ + elements_)));
+  update_sums_.assign(master_sums_.size(), kUnmeasured);
+  row_length_ = factored() ? shape.back() : elements_;
+  if (factored()) matrix_rows_ = shape[shape.size() - 2];
 }
 
-template <typename Add, typename Finish>
-void AdafactorFactors::SumRows(RowPass& pass, int64_t begin, int64_t count, ThreadTeam* team,
-                               const Add& add, const Finish& finish) const {
+Bytes AdafactorFactors::bytes() const {
+  const size_t doubles =
+      row_sums_.size() + column_sums_.size() + master_sums_.size() + update_sums_.size();
+  const size_t floats = state_.size() + row_scales_.size();
+  return Bytes(static_cast<int64_t>(doubles * sizeof(double) + floats * sizeof(float)));
+}
+
+int64_t AdafactorFactors::PieceBegin(int64_t piece) const {
+  return std::clamp(piece * kNormSegmentElements - phase_, int64_t{0}, elements_);
+}
+
+AdafactorFactors::Range AdafactorFactors::PiecesAround(int64_t begin, int64_t count) const {
+  if (count == 0) return {.begin = begin, .count = 0};
+  const int64_t first = PieceBegin(PieceOf(begin));
+  return {.begin = first, .count = PieceBegin(PieceOf(begin + count - 1) + 1) - first};
+}
+
+template <typename Body>
+void AdafactorFactors::ForPieces(int64_t begin, int64_t count, ThreadTeam* team,
+                                 const Body& body) const {
   GANTRY_CHECK(team != nullptr);
-  GANTRY_CHECK(begin == pass.next || begin == 0) << begin << " follows " << pass.next;
-  GANTRY_CHECK(count >= 0 && count <= elements_ - begin);
-  if (begin == 0) pass = RowPass();
+  GANTRY_CHECK(begin >= 0 && count >= 0 && count <= elements_ - begin) << begin << ", " << count;
   if (count == 0) return;
+  const Range whole = PiecesAround(begin, count);
+  GANTRY_CHECK(whole.begin == begin && whole.count == count) << begin << ", " << count;
+  const int64_t first = PieceOf(begin);
+  team->For({.count = PieceOf(begin + count - 1) + 1 - first, .grain = kTaskPieces},
+            [&](int64_t from, int64_t to) {
+              for (int64_t piece = first + from; piece < first + to; ++piece) {
+                body(piece, PieceBegin(piece), PieceBegin(piece + 1));
+              }
+            });
+}
+
+template <typename Body>
+void AdafactorFactors::ForRows(int64_t begin, int64_t end, const Body& body) const {
+  while (begin < end) {
+    const int64_t stop = std::min(end, (begin / row_length_ + 1) * row_length_);
+    body(begin, stop);
+    begin = stop;
+  }
+}
+
+void AdafactorFactors::SumRows(int64_t begin, int64_t count, ConstElements gradient,
+                               ThreadTeam* team) {
   const int64_t end = begin + count;
   const int64_t first_row = begin / row_length_;
-  const int64_t rows = CeilDiv(end, row_length_) - first_row;
-  std::vector<double> sums(static_cast<size_t>(rows));
-  const std::array<double, kSumLanes> carried = pass.lanes;  // by the first row, from the last call
+  const SumLanes carried = gradient_pass_.lanes;  // by the first row, from the last call
   const int64_t grain = std::max(int64_t{1}, kTaskElements / row_length_);
-  team->For({.count = rows, .grain = grain}, [&](int64_t first, int64_t last) {
-    for (int64_t row = first; row < last; ++row) {
-      const int64_t row_begin = (first_row + row) * row_length_;
-      const int64_t row_end = std::min(row_begin + row_length_, elements_);
-      std::array<double, kSumLanes> lanes{};
-      if (row == 0 && row_begin < begin) lanes = carried;
-      add(std::max(row_begin, begin), std::min(row_end, end), lanes.data());
-      if (row_end <= end) {
-        sums[static_cast<size_t>(row)] = SumTree(lanes);
-      } else {
-        pass.lanes = lanes;
-      }
-    }
-  });
-  pass.next = end;
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t row_end = std::min((first_row + row + 1) * row_length_, elements_);
-    if (row_end <= end) finish(first_row + row, sums[static_cast<size_t>(row)]);
-  }
+  team->For({.count = CeilDiv(end, row_length_) - first_row, .grain = grain},
+            [&](int64_t first, int64_t last) {
+              for (int64_t row = first_row + first; row < first_row + last; ++row) {
+                const int64_t from = std::max(row * row_length_, begin);
+                const int64_t to = std::min((row + 1) * row_length_, end);
+                const int64_t column = from - row * row_length_;
+                SumLanes lanes = column > 0 ? carried : SumLanes{};
+                HWY_DYNAMIC_DISPATCH(AddSquares)
+                (From(gradient, from - begin), to - from, column % kSumLanes, lanes.data());
+                if (to == (row + 1) * row_length_) {
+                  row_sums_[static_cast<size_t>(row)] = SumTree(lanes);
+                } else {
+                  gradient_pass_.lanes = lanes;
+                }
+              }
+            });
 }
 
 void AdafactorFactors::SumColumns(int64_t begin, int64_t count, ConstElements gradient,
@@ -321,36 +358,37 @@ void AdafactorFactors::SumColumns(int64_t begin, int64_t count, ConstElements gr
 
 void AdafactorFactors::ObserveGradient(int64_t begin, int64_t count, ConstElements gradient,
                                        ThreadTeam* team) {
+  GANTRY_CHECK(team != nullptr);
+  GANTRY_CHECK(begin == gradient_pass_.next || begin == 0)
+      << begin << " follows " << gradient_pass_.next;
+  GANTRY_CHECK(count >= 0 && count <= elements_ - begin);
   if (begin == 0) {
-    row_sums_.assign(row_factors_.size(), 0.0);
-    column_sums_.assign(column_factors_.size(), 0.0);
+    gradient_pass_ = RowPass();
+    std::ranges::fill(column_sums_, 0.0);
   }
-  const auto add = [&](int64_t first, int64_t last, double* lanes) {
-    if (!factored()) return;
-    HWY_DYNAMIC_DISPATCH(AddSquares)
-    (From(gradient, first - begin), last - first, first % row_length_ % kSumLanes, lanes);
-  };
-  SumRows(gradient_pass_, begin, count, team, add, [&](int64_t row, double sum) {
-    if (factored()) row_sums_[static_cast<size_t>(row)] = sum;
-  });
-  if (factored()) SumColumns(begin, count, gradient, team);
+  if (count == 0) return;
+  if (factored()) {
+    SumRows(begin, count, gradient, team);
+    SumColumns(begin, count, gradient, team);
+  }
+  gradient_pass_.next = begin + count;
 }
 
 void AdafactorFactors::ObserveMaster(int64_t begin, int64_t count, const float* master,
                                      ThreadTeam* team) {
-  const auto add = [&](int64_t first, int64_t last, double* lanes) {
+  ForPieces(begin, count, team, [&](int64_t piece, int64_t first, int64_t last) {
+    SumLanes lanes{};
     HWY_DYNAMIC_DISPATCH(AddSquares)
-    ({master + (first - begin), DType::kF32}, last - first, first % row_length_ % kSumLanes, lanes);
-  };
-  SumRows(master_pass_, begin, count, team, add,
-          [&](int64_t /*row*/, double sum) { master_pass_.total += sum; });
+    ({master + (first - begin), DType::kF32}, last - first, (first + phase_) % kSumLanes,
+     lanes.data());
+    master_sums_[static_cast<size_t>(piece)] = SumTree(lanes);
+  });
 }
 
 void AdafactorFactors::ScaleRows(double epsilon) {
-  row_scales_.resize(row_factors_.size());
-  for (size_t first = 0; first < row_factors_.size(); first += static_cast<size_t>(matrix_rows_)) {
-    const std::span rows =
-        std::span(row_factors_).subspan(first, static_cast<size_t>(matrix_rows_));
+  const std::span<const float> factors = row_factors();
+  for (size_t first = 0; first < factors.size(); first += static_cast<size_t>(matrix_rows_)) {
+    const std::span rows = factors.subspan(first, static_cast<size_t>(matrix_rows_));
     double sum = 0;
     for (const float row : rows) sum += row;
     const double mean = std::max(sum / static_cast<double>(matrix_rows_), epsilon);
@@ -361,84 +399,92 @@ void AdafactorFactors::ScaleRows(double epsilon) {
 void AdafactorFactors::UpdateFactors(const OptimizerHyper& hyper, float gradient_factor) {
   GANTRY_CHECK(hyper.kind == OptimizerKind::kAdafactor) << Name(hyper.kind);
   GANTRY_CHECK_OK(ValidateOptimizer(hyper));
-  GANTRY_CHECK_EQ(gradient_pass_.next, elements_);
-  GANTRY_CHECK_EQ(master_pass_.next, elements_);
+  GANTRY_CHECK(observed()) << gradient_pass_.next << " of " << elements_;
   const auto step = static_cast<double>(hyper.step);
   const double weight = std::pow(step, kDecayExponent);
   const double square = double{gradient_factor} * gradient_factor;
-  const auto average = [&](std::vector<float>& factors, const std::vector<double>& sums,
+  const auto average = [&](std::span<float> factors, const std::vector<double>& sums,
                            int64_t length) {
     for (size_t i = 0; i < factors.size(); ++i) {
       const double mean = square * sums[i] / static_cast<double>(length);
       factors[i] = ToFloat(factors[i] + weight * (mean - factors[i]));
     }
   };
-  average(row_factors_, row_sums_, row_length_);
-  average(column_factors_, column_sums_, matrix_rows_);
+  average(row_factors(), row_sums_, row_length_);
+  average(column_factors(), column_sums_, matrix_rows_);
   ScaleRows(hyper.epsilon);
-  const double rms = std::sqrt(master_pass_.total / static_cast<double>(elements_));
+  const double squares = CombineSegments(master_sums_);
+  const double rms = std::sqrt(squares / static_cast<double>(elements_));
   gradient_factor_ = gradient_factor;
   variance_weight_ = static_cast<float>(weight);
   least_variance_ = static_cast<float>(hyper.epsilon * hyper.epsilon);
   decay_ = static_cast<float>(1.0 - hyper.learning_rate * hyper.weight_decay);
   rate_ = std::max(rms, kLeastRms) * std::min(hyper.learning_rate, 1.0 / std::sqrt(step));
   gradient_pass_ = RowPass();
-  master_pass_ = RowPass();
-  update_pass_ = RowPass();
+  std::ranges::fill(update_sums_, kUnmeasured);
+  pieces_measured_ = 0;
 }
 
 AdafactorTerms AdafactorFactors::TermsAt(int64_t element, ConstElements gradient) const {
   AdafactorTerms terms = {.gradient = gradient,
-                          .estimate = variance_.data() + element,
+                          .estimate = state_.data() + element,
                           .scale = 1.0f,
                           .gradient_factor = gradient_factor_,
                           .least_variance = least_variance_,
                           .decay = decay_,
-                          .rate = 0.0f};
+                          .rate = clipped_rate_};
   if (!factored()) return terms;
   const int64_t row = element / row_length_;
   const int64_t column = element % row_length_;
-  terms.estimate = column_factors_.data() + row / matrix_rows_ * row_length_ + column;
+  terms.estimate = state_.data() + counts_.rows + row / matrix_rows_ * row_length_ + column;
   terms.scale = row_scales_[static_cast<size_t>(row)];
   return terms;
 }
 
 void AdafactorFactors::MeasureUpdate(int64_t begin, int64_t count, ConstElements gradient,
                                      ThreadTeam* team) {
-  GANTRY_CHECK_EQ(begin, update_pass_.next);  // twice would average the variance twice
-  const auto add = [&](int64_t first, int64_t last, double* lanes) {
-    const AdafactorTerms terms = TermsAt(first, From(gradient, first - begin));
-    if (!factored()) {
-      HWY_DYNAMIC_DISPATCH(Average)
-      (terms, variance_weight_, variance_.data() + first, last - first);
-    }
-    HWY_DYNAMIC_DISPATCH(AddUpdateSquares)
-    (terms, last - first, first % row_length_ % kSumLanes, lanes);
-  };
-  SumRows(update_pass_, begin, count, team, add,
-          [&](int64_t /*row*/, double sum) { update_pass_.total += sum; });
+  if (count == 0) return;
+  ForPieces(begin, count, team, [&](int64_t piece, int64_t first, int64_t last) {
+    double& sum = update_sums_[static_cast<size_t>(piece)];
+    // Twice would average the variance twice.
+    GANTRY_CHECK_EQ(sum, kUnmeasured) << "piece " << piece << " was measured already";
+    SumLanes lanes{};
+    ForRows(first, last, [&](int64_t from, int64_t to) {
+      const AdafactorTerms terms = TermsAt(from, From(gradient, from - begin));
+      if (!factored()) {
+        HWY_DYNAMIC_DISPATCH(Average)(terms, variance_weight_, state_.data() + from, to - from);
+      }
+      HWY_DYNAMIC_DISPATCH(AddUpdateSquares)
+      (terms, to - from, (from + phase_) % kSumLanes, lanes.data());
+    });
+    sum = SumTree(lanes);
+  });
+  pieces_measured_ += PieceOf(begin + count - 1) + 1 - PieceOf(begin);
+  if (pieces_measured_ < pieces()) return;
+  const double squares = CombineSegments(update_sums_);
+  const double rms = std::sqrt(squares / static_cast<double>(elements_));
+  clipped_rate_ = ToFloat(rate_ / std::max(rms, 1.0));
 }
 
-void AdafactorFactors::Update(int64_t begin, const OptimizerSlice& slice, ThreadTeam* team) const {
-  GANTRY_CHECK_EQ(update_pass_.next, elements_) << "Update before MeasureUpdate was complete";
-  GANTRY_CHECK(slice.count >= 0 && begin >= 0 && slice.count <= elements_ - begin);
+void AdafactorFactors::Update(int64_t begin, const OptimizerSlice& slice, ThreadTeam* team) {
+  GANTRY_CHECK_EQ(pieces_measured_, pieces()) << "Update before MeasureUpdate was complete";
   GANTRY_CHECK(slice.momentum == nullptr && slice.variance == nullptr);
   GANTRY_CHECK(slice.count == 0 || (slice.master != nullptr && slice.gradient.data != nullptr));
-  const double rms = std::sqrt(update_pass_.total / static_cast<double>(elements_));
-  const float rate = ToFloat(rate_ / std::max(rms, 1.0));
-  team->For({.count = slice.count, .grain = kTaskElements}, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last;) {
-      const int64_t in_row = row_length_ - (begin + i) % row_length_;
-      const int64_t stop = std::min(last, i + in_row);
-      AdafactorTerms terms = TermsAt(begin + i, From(slice.gradient, i));
-      terms.rate = rate;
-      HWY_DYNAMIC_DISPATCH(Apply)(terms, slice.master + i, stop - i);
-      i = stop;
-    }
+  ForPieces(begin, slice.count, team, [&](int64_t piece, int64_t first, int64_t last) {
+    float* const master = slice.master + (first - begin);
+    ForRows(first, last, [&](int64_t from, int64_t to) {
+      const AdafactorTerms terms = TermsAt(from, From(slice.gradient, from - begin));
+      HWY_DYNAMIC_DISPATCH(Apply)(terms, master + (from - first), to - from);
+    });
+    SumLanes lanes{};
+    HWY_DYNAMIC_DISPATCH(AddSquares)
+    ({master, DType::kF32}, last - first, (first + phase_) % kSumLanes, lanes.data());
+    master_sums_[static_cast<size_t>(piece)] = SumTree(lanes);
     if (!slice.parameter.has_value()) return;
     const DType dtype = slice.parameter->dtype;
-    auto* const parameter = static_cast<std::byte*>(slice.parameter->data) + first * SizeOf(dtype);
-    HWY_DYNAMIC_DISPATCH(Round)(slice.master + first, {parameter, dtype}, last - first);
+    auto* const parameter =
+        static_cast<std::byte*>(slice.parameter->data) + (first - begin) * SizeOf(dtype);
+    HWY_DYNAMIC_DISPATCH(Round)(master, {parameter, dtype}, last - first);
   });
 }
 

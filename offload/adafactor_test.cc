@@ -1,6 +1,6 @@
 // Goal: factors, clipping and update follow torch.optim.Adafactor's formulas, with the same bits
-// for any cut into slices, any team and every instruction set. Method: a plain double
-// implementation of the formulas with a tolerance, and bit comparison of runs that are cut
+// for any cut into slices, any order of slices, any team and every instruction set. Method: a plain
+// double implementation of the formulas with a tolerance, and bit comparison of runs that are cut
 // differently.
 #include "offload/adafactor.h"
 
@@ -12,14 +12,17 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/dtype.h"
 #include "base/parallel_for.h"
 #include "base/random.h"
 #include "gtest/gtest.h"
 #include "offload/dispatch_targets.h"
 #include "offload/elements.h"
+#include "offload/gradient_norm.h"
 #include "offload/optimizer.h"
 
 namespace gantry {
@@ -101,10 +104,19 @@ class Reference {
   double clip_ = 0;
 };
 
+// How a step's passes are cut: the first pass into slices of these sizes in turn; the others into
+// slices of so many pieces, taken in a stride over the tensor.
+struct Cut {
+  std::vector<int64_t> sizes;
+  int64_t pieces = 1;
+  int64_t stride = 1;
+};
+const Cut kWhole = {.sizes = {int64_t{1} << 20}, .pieces = int64_t{1} << 20};
+
 // A tensor's state and one step's gradient, which carries a factor of 8.
 struct Tensor {
-  explicit Tensor(const Shape& shape)
-      : factors(shape),
+  explicit Tensor(const Shape& shape, int64_t offset = 0)
+      : factors(shape, offset),
         master(factors.elements()),
         gradient(factors.elements()),
         parameter(factors.elements()) {
@@ -112,6 +124,8 @@ struct Tensor {
     for (size_t i = 0; i < master.size(); ++i) {
       master[i] = static_cast<float>(0.1 * random.Normal(i));
     }
+    const auto one = MakeTeam(1);
+    factors.ObserveMaster(0, factors.elements(), master.data(), one.get());
   }
   void SetStep(int64_t step) {
     const Random random({.seed = 1804, .stream = static_cast<uint64_t>(step)});
@@ -131,20 +145,36 @@ struct Tensor {
       begin += count;
     }
   }
+  // Calls body(begin, count) for slices of whole pieces: every stride-th, from each start.
+  void ForPieces(const Cut& cut, const std::function<void(int64_t, int64_t)>& body) const {
+    std::vector<AdafactorFactors::Range> slices;
+    for (int64_t begin = 0; begin < factors.elements();) {
+      AdafactorFactors::Range slice{.begin = begin, .count = 0};
+      for (int64_t i = 0; i < cut.pieces && begin < factors.elements(); ++i) {
+        const int64_t count = factors.PiecesAround(begin, 1).count;
+        slice.count += count;
+        begin += count;
+      }
+      slices.push_back(slice);
+    }
+    for (int64_t start = cut.stride - 1; start >= 0; --start) {
+      for (size_t i = static_cast<size_t>(start); i < slices.size();
+           i += static_cast<size_t>(cut.stride)) {
+        body(slices[i].begin, slices[i].count);
+      }
+    }
+  }
   ConstElements GradientAt(int64_t begin) const { return {gradient.data() + begin, DType::kBF16}; }
-  void Step(int64_t step, const std::vector<int64_t>& sizes, ThreadTeam* team) {
+  void Step(int64_t step, const Cut& cut, ThreadTeam* team) {
     SetStep(step);
-    ForSlices(sizes, [&](int64_t begin, int64_t count) {
+    ForSlices(cut.sizes, [&](int64_t begin, int64_t count) {
       factors.ObserveGradient(begin, count, GradientAt(begin), team);
     });
-    ForSlices(sizes, [&](int64_t begin, int64_t count) {
-      factors.ObserveMaster(begin, count, master.data() + begin, team);
-    });
     factors.UpdateFactors(HyperAt(step), 0.125f);
-    ForSlices(sizes, [&](int64_t begin, int64_t count) {
+    ForPieces(cut, [&](int64_t begin, int64_t count) {
       factors.MeasureUpdate(begin, count, GradientAt(begin), team);
     });
-    ForSlices(sizes, [&](int64_t begin, int64_t count) {
+    ForPieces(cut, [&](int64_t begin, int64_t count) {
       factors.Update(begin,
                      {.count = count,
                       .master = master.data() + begin,
@@ -159,10 +189,7 @@ struct Tensor {
     bits.reserve(4 * master.size());
     for (const float x : master) bits.push_back(std::bit_cast<uint32_t>(x));
     for (const BFloat16 x : parameter) bits.push_back(x.bits);
-    for (const std::span<float> state :
-         {factors.row_factors(), factors.column_factors(), factors.variance()}) {
-      for (const float x : state) bits.push_back(std::bit_cast<uint32_t>(x));
-    }
+    for (const float x : factors.state()) bits.push_back(std::bit_cast<uint32_t>(x));
     return bits;
   }
 
@@ -174,8 +201,8 @@ struct Tensor {
 
 const std::vector<Shape>& Shapes() {
   static const std::vector<Shape> kShapes = {
-      {},      {1},      {7},        {17'000},     {1, 1},      {1, 33},  {33, 1},
-      {5, 16}, {64, 33}, {2, 3, 17}, {2, 1, 3, 5}, {3, 17'000}, {700, 90}};
+      {},      {1},      {7},        {17'000},     {1, 1},      {1, 33},   {33, 1},
+      {5, 16}, {64, 33}, {2, 3, 17}, {2, 1, 3, 5}, {3, 17'000}, {700, 90}, {50'000}};
   return kShapes;
 }
 
@@ -190,7 +217,7 @@ TEST(AdafactorTest, FollowsTorchsFormulasInDouble) {
     std::vector<double> g(p.size());
     double most_clipped = 0;
     for (int64_t step = 1; step <= 12; ++step) {
-      tensor.Step(step, {int64_t{1} << 20}, team.get());
+      tensor.Step(step, kWhole, team.get());
       for (size_t i = 0; i < g.size(); ++i) g[i] = static_cast<float>(tensor.gradient[i]) / 8.0;
       reference.Step(p, g, HyperAt(step));
       most_clipped = std::max(most_clipped, reference.clip());
@@ -212,21 +239,44 @@ TEST(AdafactorTest, FollowsTorchsFormulasInDouble) {
 }
 
 TEST(AdafactorTest, FactorsHaveTheShapesOfRowsAndColumns) {
-  const auto expect_sizes = [](const Shape& shape, size_t rows, size_t columns, size_t variance) {
-    AdafactorFactors factors(shape);
+  const auto expect_sizes = [](const Shape& shape, size_t rows, size_t columns, size_t state) {
+    AdafactorFactors factors(shape, 0);
     EXPECT_EQ(factors.row_factors().size(), rows);
     EXPECT_EQ(factors.column_factors().size(), columns);
-    EXPECT_EQ(factors.variance().size(), variance);
+    EXPECT_EQ(factors.state().size(), state);
   };
   expect_sizes({}, 0, 0, 1);
   expect_sizes({9}, 0, 0, 9);
-  expect_sizes({4, 9}, 4, 9, 0);
-  expect_sizes({2, 3, 4, 9}, 24, 54, 0);
+  expect_sizes({4, 9}, 4, 9, 13);
+  expect_sizes({2, 3, 4, 9}, 24, 54, 78);
 }
 
-std::vector<uint32_t> BitsAfterThreeSteps(const Shape& shape, const std::vector<int64_t>& cut,
+TEST(AdafactorTest, BytesAreThoseOfTheTables) {
+  const AdafactorFactors matrix(Shape{4, 9}, 0);
+  EXPECT_EQ(matrix.bytes(), Bytes((4 + 9) * 12 + 4 * 4 + 16));
+  const AdafactorFactors vector(Shape{20'000}, 64);
+  EXPECT_EQ(vector.bytes(), Bytes(20'000 * 4 + 2 * 16));
+}
+
+TEST(AdafactorTest, PiecesEndWhereSegmentsEnd) {
+  constexpr int64_t kSegment = kNormSegmentElements;
+  const auto around = [](const AdafactorFactors& factors, int64_t begin, int64_t count) {
+    const AdafactorFactors::Range range = factors.PiecesAround(begin, count);
+    return std::pair(range.begin, range.begin + range.count);
+  };
+  const AdafactorFactors factors(Shape{3 * kSegment}, 5 * kSegment + 64);
+  const int64_t border = kSegment - 64;
+  EXPECT_EQ(around(factors, 0, 1), std::pair(int64_t{0}, border));
+  EXPECT_EQ(around(factors, border - 1, 1), std::pair(int64_t{0}, border));
+  EXPECT_EQ(around(factors, border, 1), std::pair(border, border + kSegment));
+  EXPECT_EQ(around(factors, border - 1, 2), std::pair(int64_t{0}, border + kSegment));
+  EXPECT_EQ(around(factors, 3 * kSegment - 1, 1), std::pair(border + 2 * kSegment, 3 * kSegment));
+  EXPECT_EQ(factors.PiecesAround(7, 0).count, 0);
+}
+
+std::vector<uint32_t> BitsAfterThreeSteps(const Shape& shape, int64_t offset, const Cut& cut,
                                           ThreadTeam* team) {
-  Tensor tensor(shape);
+  Tensor tensor(shape, offset);
   for (int64_t step = 1; step <= 3; ++step) tensor.Step(step, cut, team);
   return tensor.Bits();
 }
@@ -235,19 +285,41 @@ TEST(AdafactorTest, SlicesTeamsAndTargetsGiveTheSameBits) {
   SCOPED_TRACE("seed 1804");
   const auto one = MakeTeam(1);
   const auto three = MakeTeam(3);
-  const std::vector<std::vector<int64_t>> cuts = {
-      {int64_t{1} << 20}, {32768}, {1, 2, 3, 15, 16, 17, 33}, {90, 45}, {16384, 5000, 7}};
+  const std::vector<Cut> cuts = {kWhole,
+                                 {.sizes = {32768}, .pieces = 2},
+                                 {.sizes = {1, 2, 3, 15, 16, 17, 33}, .stride = 2},
+                                 {.sizes = {90, 45}, .stride = 3},
+                                 {.sizes = {16384, 5000, 7}, .pieces = 3, .stride = 2}};
   for (const Shape& shape : Shapes()) {
-    SCOPED_TRACE(testing::PrintToString(shape));
-    const std::vector<uint32_t> expected = BitsAfterThreeSteps(shape, cuts[0], one.get());
-    for (const int64_t target : DispatchTargets()) {
-      SCOPED_TRACE(DispatchTargetName(target));
-      const ScopedDispatchTarget scope(target);
-      for (size_t c = 0; c < cuts.size(); ++c) {
-        ThreadTeam* const team = c % 2 == 0 ? one.get() : three.get();
-        ASSERT_EQ(BitsAfterThreeSteps(shape, cuts[c], team), expected) << "cut " << c;
+    for (const int64_t offset : {int64_t{0}, int64_t{10'048}}) {
+      SCOPED_TRACE(testing::PrintToString(shape));
+      const std::vector<uint32_t> expected = BitsAfterThreeSteps(shape, offset, cuts[0], one.get());
+      for (const int64_t target : DispatchTargets()) {
+        SCOPED_TRACE(DispatchTargetName(target));
+        const ScopedDispatchTarget scope(target);
+        for (size_t c = 0; c < cuts.size(); ++c) {
+          ThreadTeam* const team = c % 2 == 0 ? one.get() : three.get();
+          ASSERT_EQ(BitsAfterThreeSteps(shape, offset, cuts[c], team), expected) << "cut " << c;
+        }
       }
     }
+  }
+}
+
+// Update's own notes of the masters are those of ObserveMaster.
+TEST(AdafactorTest, MastersAreNotedAsTheyAreWritten) {
+  const auto team = MakeTeam(1);
+  for (const Shape& shape : Shapes()) {
+    SCOPED_TRACE(testing::PrintToString(shape));
+    Tensor noted(shape, 64);
+    Tensor observed(shape, 64);
+    for (int64_t step = 1; step <= 3; ++step) {
+      noted.Step(step, kWhole, team.get());
+      const int64_t count = observed.factors.elements();
+      observed.factors.ObserveMaster(0, count, observed.master.data(), team.get());
+      observed.Step(step, kWhole, team.get());
+    }
+    EXPECT_EQ(noted.Bits(), observed.Bits());
   }
 }
 
@@ -255,7 +327,7 @@ TEST(AdafactorTest, ElementTypesAreReadAndWritten) {
   const auto team = MakeTeam(1);
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     constexpr int64_t kCount = 42;
-    AdafactorFactors factors(Shape{6, 7});
+    AdafactorFactors factors(Shape{6, 7}, 0);
     std::vector<float> master(kCount, 0.5f);
     std::vector<uint32_t> gradient(kCount);
     std::vector<uint32_t> parameter(kCount);
@@ -284,28 +356,29 @@ TEST(AdafactorTest, PassesBegunAnewForgetAStepThatWasSkipped) {
   const auto team = MakeTeam(1);
   const Shape shape = {20, 30};
   Tensor straight(shape);
-  straight.Step(1, {600}, team.get());
-  Tensor skipped(shape);
-  skipped.SetStep(9);
-  skipped.factors.ObserveGradient(0, 600, skipped.GradientAt(0), team.get());
-  skipped.factors.ObserveMaster(0, 450, skipped.master.data(), team.get());
-  skipped.Step(1, {600}, team.get());
-  EXPECT_EQ(skipped.Bits(), straight.Bits());
+  straight.Step(1, kWhole, team.get());
+  for (const int64_t seen : {1, 450, 600}) {
+    Tensor skipped(shape);
+    skipped.SetStep(9);
+    skipped.factors.ObserveGradient(0, seen, skipped.GradientAt(0), team.get());
+    EXPECT_EQ(skipped.factors.observed(), seen == 600);
+    skipped.Step(1, kWhole, team.get());
+    EXPECT_EQ(skipped.Bits(), straight.Bits());
+  }
 }
 
 TEST(AdafactorTest, StateResumesWithTheSameBits) {
   const auto team = MakeTeam(1);
   for (const Shape& shape : {Shape{20, 30}, Shape{50}}) {
     Tensor straight(shape);
-    for (int64_t step = 1; step <= 3; ++step) straight.Step(step, {600}, team.get());
+    for (int64_t step = 1; step <= 3; ++step) straight.Step(step, kWhole, team.get());
     Tensor first(shape);
-    for (int64_t step = 1; step <= 2; ++step) first.Step(step, {600}, team.get());
+    for (int64_t step = 1; step <= 2; ++step) first.Step(step, kWhole, team.get());
     Tensor second(shape);
     second.master = first.master;
-    std::ranges::copy(first.factors.row_factors(), second.factors.row_factors().begin());
-    std::ranges::copy(first.factors.column_factors(), second.factors.column_factors().begin());
-    std::ranges::copy(first.factors.variance(), second.factors.variance().begin());
-    second.Step(3, {600}, team.get());
+    second.factors.ObserveMaster(0, second.factors.elements(), second.master.data(), team.get());
+    std::ranges::copy(first.factors.state(), second.factors.state().begin());
+    second.Step(3, kWhole, team.get());
     EXPECT_EQ(second.Bits(), straight.Bits());
   }
 }
@@ -316,12 +389,11 @@ TEST(AdafactorTest, NanEntersWhatItTouchesAndIsCanonical) {
     SCOPED_TRACE(DispatchTargetName(target));
     const ScopedDispatchTarget scope(target);
     Tensor tensor({4, 40});
-    tensor.Step(1, {160}, team.get());
+    tensor.Step(1, kWhole, team.get());
     std::vector<float> gradient(160, 1.0f);
     gradient[50] = std::bit_cast<float>(0xffc12345u);
     const ConstElements view = {gradient.data(), DType::kF32};
     tensor.factors.ObserveGradient(0, 160, view, team.get());
-    tensor.factors.ObserveMaster(0, 160, tensor.master.data(), team.get());
     tensor.factors.UpdateFactors(HyperAt(2), 1.0f);
     tensor.factors.MeasureUpdate(0, 160, view, team.get());
     tensor.factors.Update(
@@ -340,13 +412,14 @@ TEST(AdafactorDeathTest, PassesOutOfOrderAbort) {
   const auto team = MakeTeam(1);
   Tensor tensor({4, 8});
   AdafactorFactors& factors = tensor.factors;
-  EXPECT_DEATH(factors.ObserveMaster(8, 8, tensor.master.data(), team.get()), "8 follows 0");
-  EXPECT_DEATH(factors.UpdateFactors(HyperAt(1), 1.0f), "next");
-  EXPECT_DEATH(factors.MeasureUpdate(8, 8, tensor.GradientAt(8), team.get()), "next");
+  EXPECT_DEATH(factors.ObserveGradient(8, 8, tensor.GradientAt(8), team.get()), "8 follows 0");
+  EXPECT_DEATH(factors.UpdateFactors(HyperAt(1), 1.0f), "0 of 32");
+  EXPECT_DEATH(factors.ObserveMaster(0, 31, tensor.master.data(), team.get()), "0, 31");
+  EXPECT_DEATH(factors.MeasureUpdate(8, 24, tensor.GradientAt(8), team.get()), "8, 24");
   EXPECT_DEATH(factors.Update(0, {.count = 0, .gradient = {}, .parameter = {}}, team.get()),
                "MeasureUpdate");
-  tensor.Step(1, {32}, team.get());
-  EXPECT_DEATH(factors.MeasureUpdate(0, 32, tensor.GradientAt(0), team.get()), "next");
+  tensor.Step(1, kWhole, team.get());
+  EXPECT_DEATH(factors.MeasureUpdate(0, 32, tensor.GradientAt(0), team.get()), "already");
   OptimizerHyper adam = HyperAt(1);
   adam.kind = OptimizerKind::kAdam;
   EXPECT_DEATH(factors.UpdateFactors(adam, 1.0f), "adam");

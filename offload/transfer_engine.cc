@@ -241,6 +241,7 @@ void TransferEngine::FinishPart(TransferTicket ticket, const absl::Status& statu
   finished_.push_back({ticket, transfer.lane, std::move(transfer.status)});
   under_way_.erase(found);
   changed_.NotifyAll();
+  if (options_.on_completion) options_.event_loop->Schedule(0, options_.on_completion);
 }
 
 std::vector<TransferCompletion> TransferEngine::WaitAndPoll() {

@@ -12,6 +12,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -80,6 +81,8 @@ class TransferEngine final : private CopySink, private StoreSink {
     Clock* clock;
     EventLoop* event_loop = nullptr;  // set: waiting means running it (simulation)
     TraceSink* trace_sink;            // null: off
+    // With an event loop: an event that runs soon after a completion came. Empty: none.
+    std::function<void()> on_completion = {};
   };
   // Everything in `options` outlives the engine. Errors: those of the store and the lanes.
   static absl::StatusOr<std::unique_ptr<TransferEngine>> Create(Options options);

@@ -52,9 +52,9 @@
 namespace gantry {
 
 struct LowerBoundOptions {
-  // Fetch windows start at the anchors and at every start_stride-th moment. 1: everywhere, which
-  // takes O(moments x uses).
-  int64_t start_stride = 128;
+  // Fetch windows start at the anchors, at every start_stride-th moment, and at the one with the
+  // least capacity of each stride. 1: everywhere, which takes O(moments x uses).
+  int64_t start_stride = 32;
   // Moments to cut at, beside the step's start, the first moment that creates a host update's
   // gradient, and the one after the last that completes one.
   std::vector<int32_t> anchors = {};

@@ -4,13 +4,12 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <string>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "placement_policy/json_document.h"
 
 namespace gantry {
 namespace {
@@ -19,6 +18,7 @@ using Json = nlohmann::json;
 
 constexpr int64_t kMistralWindow = 4096;
 constexpr size_t kShownBytesMax = 60;
+constexpr int64_t kConfigValuesMax = 100'000;
 
 struct Range {
   int64_t least = 1;
@@ -31,52 +31,6 @@ enum class Presence {
   kNullable,  // or null
   kOptional,  // or null, or absent
 };
-
-// Whether text nests deeper than it may. Brackets inside strings do not count.
-bool IsTooDeep(std::string_view text) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      if (++depth > kModelConfigDepthMax) return true;
-    } else if (c == '}' || c == ']') {
-      --depth;
-    }
-  }
-  return false;
-}
-
-absl::StatusOr<Json> ParseObject(std::string_view text) {
-  if (text.size() > kModelConfigBytesMax) {
-    return InvalidArgument("config.json: ", text.size(), " bytes; the most is ",
-                           kModelConfigBytesMax);
-  }
-  if (IsTooDeep(text)) {
-    return InvalidArgument("config.json: nests deeper than ", kModelConfigDepthMax);
-  }
-  std::set<std::string> keys;
-  std::optional<std::string> repeated;
-  const Json::parser_callback_t note_keys = [&](int depth, Json::parse_event_t event,
-                                                const Json& parsed) {
-    if (event == Json::parse_event_t::key && depth == 1) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (!keys.insert(key).second) repeated = key;
-    }
-    return true;
-  };
-  Json json = Json::parse(text, note_keys, /*allow_exceptions=*/false);
-  if (!json.is_object()) return InvalidArgument("config.json: not a JSON object");
-  if (repeated.has_value()) {
-    return InvalidArgument("config.json: the key ", *repeated, " is there twice");
-  }
-  return json;
-}
 
 class ConfigReader {
  public:
@@ -307,8 +261,13 @@ class ConfigReader {
 }  // namespace
 
 absl::StatusOr<ModelShape> ParseModelConfig(std::string_view json) {
-  GANTRY_ASSIGN_OR_RETURN(const Json object, ParseObject(json));
-  return ConfigReader(object).Read();
+  GANTRY_ASSIGN_OR_RETURN(const JsonDocument document,
+                          JsonDocument::Parse(json, {.what = "config.json",
+                                                     .text_bytes_max = kModelConfigBytesMax,
+                                                     .depth_max = kModelConfigDepthMax,
+                                                     .values_max = kConfigValuesMax}));
+  GANTRY_RETURN_IF_ERROR(document.root().ExpectObject());
+  return ConfigReader(document.root().value()).Read();
 }
 
 }  // namespace gantry

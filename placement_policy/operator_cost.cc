@@ -9,9 +9,12 @@ namespace gantry {
 namespace {
 
 constexpr double kAttentionBackwardFactor = 2.5;
-// The head's workspaces, see kernels/cross_entropy_head.h.
-constexpr int64_t kLogitBlockBytes = int64_t{8} << 20;
-constexpr int64_t kLogitGradientBlockElements = int64_t{8} << 20;
+// The blocks in which kernels/cross_entropy_head.h goes through logits.
+constexpr int64_t kTokenBlock = 1024;
+constexpr int64_t kVocabularyBlock = 2048;
+constexpr int64_t kVocabularyBlockMin = 256;
+constexpr int64_t kLogitGradientElements = int64_t{8} << 20;
+constexpr int64_t kFloatBytes = 4;
 
 // Computes the bytes of one token; the head's workspaces come on top.
 class TokenBytes {
@@ -28,9 +31,11 @@ class TokenBytes {
         return {.stream_bytes = width_, .backward_bytes = width_};
       case OperatorKind::kQueryKeyValue:
         return {.saved_bytes = SavedQueryKeyValue(),
-                .backward_bytes = 2 * width_ + QueryKeyValue()};
+                .read_next_bytes = QueryKeyValue(),
+                .backward_bytes = 2 * width_};
       case OperatorKind::kAttention:
         return {.saved_bytes = Attended() + 4 * shape_.heads,
+                .read_next_bytes = Attended(),
                 .backward_bytes = width_ + Attended() + QueryKeyValue()};
       case OperatorKind::kAttentionOutput:
         return {.saved_bytes = width_,
@@ -44,9 +49,11 @@ class TokenBytes {
       case OperatorKind::kSharedExperts:
         return OfMixture(kind);
       case OperatorKind::kFinalNorm:
-        return {.saved_bytes = width_ + norm_row_, .backward_bytes = 2 * width_};
+        return {.saved_bytes = width_ + norm_row_,
+                .read_next_bytes = width_,
+                .backward_bytes = 2 * width_};
       case OperatorKind::kHead:
-        return {.saved_bytes = 8, .forward_bytes = 16, .backward_bytes = width_ + 4 * shape_.width};
+        return {.saved_bytes = 8, .forward_bytes = 16, .backward_bytes = width_};
     }
     GANTRY_CHECK(false) << "operator kind " << static_cast<int>(kind);
     return {};
@@ -75,34 +82,36 @@ class TokenBytes {
     const int64_t ffn = element_ * shape_.ffn_width;
     const int64_t up = shape_.family == ModelFamily::kGpt2 ? ffn : 2 * ffn;
     if (kind == OperatorKind::kMlpUp) {
-      return {.saved_bytes = width_ + norm_row_ + up, .backward_bytes = 2 * width_ + up};
+      return {.saved_bytes = width_ + norm_row_ + up,
+              .forward_bytes = ffn,
+              .backward_bytes = 2 * width_};
     }
     return {.saved_bytes = ffn,
             .stream_bytes = width_,
             .forward_bytes = width_,
-            .backward_bytes = width_ + ffn + up};
+            .backward_bytes = width_ + ffn};
   }
 
   OperatorCost OfMixture(OperatorKind kind) const {
     const MixtureShape& mixture = shape_.mixture;
+    const int64_t chosen = mixture.experts_per_token;
     if (kind == OperatorKind::kRouter) {
-      return {
-          .saved_bytes = width_ + norm_row_ + 4 * mixture.experts + 8 * mixture.experts_per_token,
-          .backward_bytes = 2 * width_ + 4 * mixture.experts};
+      return {.saved_bytes = width_ + norm_row_ + 4 * mixture.experts + 8 * chosen,
+              .read_next_bytes = width_ + 8 * chosen,
+              .backward_bytes = 2 * width_ + 4 * mixture.experts};
     }
     if (kind == OperatorKind::kExperts) {
-      const int64_t bytes =
-          mixture.experts_per_token * (2 * width_ + 3 * element_ * mixture.expert_width);
-      return {.saved_bytes = bytes,
+      const int64_t expert = element_ * mixture.expert_width;
+      return {.saved_bytes = chosen * (2 * width_ + 3 * expert),
               .stream_bytes = mixture.shared_experts == 0 ? width_ : 0,
               .forward_bytes = width_,
-              .backward_bytes = width_ + bytes};
+              .backward_bytes = 2 * width_ + chosen * (width_ + expert)};
     }
-    const int64_t bytes = 3 * element_ * mixture.shared_experts * mixture.expert_width;
-    return {.saved_bytes = bytes,
+    const int64_t shared = element_ * mixture.shared_experts * mixture.expert_width;
+    return {.saved_bytes = 3 * shared,
             .stream_bytes = width_,
             .forward_bytes = 2 * width_,
-            .backward_bytes = 2 * width_ + bytes};
+            .backward_bytes = 2 * width_ + shared};
   }
 
   const ModelShape& shape_;
@@ -110,6 +119,19 @@ class TokenBytes {
   int64_t width_;
   int64_t norm_row_;
 };
+
+void AddHeadWorkspaces(const ModelShape& shape, const MicroBatchShape& micro_batch,
+                       OperatorCost& cost) {
+  const int64_t tokens = micro_batch.tokens();
+  const int64_t token_block = std::min(kTokenBlock, tokens);
+  cost.forward_bytes += kFloatBytes * token_block * std::min(kVocabularyBlock, shape.vocabulary);
+  const int64_t words = kLogitGradientElements / tokens / kVocabularyBlockMin * kVocabularyBlockMin;
+  const int64_t block =
+      std::min(shape.vocabulary, std::clamp(words, kVocabularyBlockMin, kVocabularyBlock));
+  cost.backward_bytes += SizeOf(micro_batch.dtype) * tokens * block;
+  if (micro_batch.dtype == DType::kF32) return;
+  cost.backward_bytes += kFloatBytes * (token_block * block + tokens * shape.width);
+}
 
 double MatrixElements(const ModelStructure& structure, const ModelOperator& op) {
   double elements = 0.0;
@@ -155,17 +177,11 @@ OperatorCost CostOf(const ModelShape& shape, const ModelStructure& structure,
   const int64_t tokens = micro_batch.tokens();
   GANTRY_CHECK(micro_batch.sequences >= 1 && tokens >= 1 && tokens <= kMicroBatchTokensMax);
   OperatorCost cost = TokenBytes(shape, micro_batch.dtype).Of(op.kind);
-  for (int64_t* bytes :
-       {&cost.saved_bytes, &cost.stream_bytes, &cost.forward_bytes, &cost.backward_bytes}) {
+  for (int64_t* bytes : {&cost.saved_bytes, &cost.read_next_bytes, &cost.stream_bytes,
+                         &cost.forward_bytes, &cost.backward_bytes}) {
     *bytes *= tokens;
   }
-  if (op.kind == OperatorKind::kHead) {
-    const int64_t logits = tokens * shape.vocabulary;
-    cost.forward_bytes += std::min(4 * logits, kLogitBlockBytes);
-    cost.backward_bytes +=
-        std::min(4 * logits, kLogitBlockBytes) +
-        SizeOf(micro_batch.dtype) * std::min(logits, kLogitGradientBlockElements);
-  }
+  if (op.kind == OperatorKind::kHead) AddHeadWorkspaces(shape, micro_batch, cost);
   AddFlops(shape, MatrixElements(structure, op), op.kind, micro_batch, cost);
   return cost;
 }

@@ -27,6 +27,11 @@
 //   Head               8 bytes
 //   Each norm keeps 4 bytes more per row (GPT-2: 8).
 // The residual stream, b x width, is what an embedding or a layer hands on.
+//
+// While the backward pass is in an operator, the gradients of its output and of its input are alive
+// beside what is saved, and that of the residual stream; the gradient of an activation function's
+// input takes the place of that input. tests/integration compares all this with what the engine
+// records of its own model.
 #ifndef GANTRY_PLACEMENT_POLICY_OPERATOR_COST_H_
 #define GANTRY_PLACEMENT_POLICY_OPERATOR_COST_H_
 
@@ -51,11 +56,12 @@ struct OperatorCost {
   double forward_flops = 0.0;
   double input_gradient_flops = 0.0;  // with what the backward pass computes again
   double weight_gradient_flops = 0.0;
-  double tensor_rows = 0.0;    // rows that each matrix multiplies: tokens, fewer for an expert
-  int64_t saved_bytes = 0;     // made here, kept for the backward pass
-  int64_t stream_bytes = 0;    // of the residual stream, when this operator hands it on
-  int64_t forward_bytes = 0;   // beside these, alive during the forward pass only
-  int64_t backward_bytes = 0;  // gradients and workspaces alive during the backward pass
+  double tensor_rows = 0.0;     // rows that each matrix multiplies: tokens, fewer for an expert
+  int64_t saved_bytes = 0;      // made here, kept for the backward pass
+  int64_t read_next_bytes = 0;  // of these, what the next operator reads
+  int64_t stream_bytes = 0;     // of the residual stream, when this operator hands it on
+  int64_t forward_bytes = 0;    // beside these, alive during the forward pass only
+  int64_t backward_bytes = 0;   // gradients and workspaces alive during the backward pass
 };
 
 // REQUIRES: shape.Validate() is OK, `op` is of `structure`, StructureOf(shape), and sequences,

@@ -139,9 +139,18 @@ TEST_F(OperatorCostTest, LogitsAreNeverStoredWhole) {
   const int64_t logits = int64_t{3000} * 128256 * 4;
   EXPECT_LT(head.forward_bytes + head.saved_bytes, logits / 100);
   EXPECT_LT(head.backward_bytes, logits / 10);
-  // With one token the whole row fits the block.
+  // Blocks of 1024 tokens and 2048 words; in the backward pass gradients of all tokens' block, one
+  // block of logits, and the float sum of the input's gradient.
+  EXPECT_EQ(head.forward_bytes, 3000 * 16 + 4 * 1024 * 2048);
+  EXPECT_EQ(head.backward_bytes,
+            3000 * 2 * 4096 + 3000 * 2 * 2048 + 4 * 1024 * 2048 + 4 * 3000 * 4096);
+  micro_batch_.dtype = DType::kF32;  // logits are their own gradients, and sums are in place
+  EXPECT_EQ(Cost(OperatorKind::kHead).backward_bytes, 3000 * 4 * 4096 + 3000 * 4 * 2048);
   micro_batch_ = {.sequences = 1, .length = 1};
-  EXPECT_EQ(Cost(OperatorKind::kHead).forward_bytes, 16 + 4 * 128256);
+  EXPECT_EQ(Cost(OperatorKind::kHead).forward_bytes, 16 + 4 * 2048);
+  micro_batch_ = {.sequences = 1, .length = 65536};  // so many tokens take fewer words
+  EXPECT_EQ(Cost(OperatorKind::kHead).backward_bytes,
+            int64_t{65536} * (2 * 4096 + 2 * 256 + 4 * 4096) + 4 * 1024 * 256);
 }
 
 }  // namespace

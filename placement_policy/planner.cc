@@ -75,7 +75,10 @@ class Planner {
         const int32_t c = chunk_of[static_cast<size_t>(use.block)];
         if (c < 0) continue;
         const auto index = static_cast<size_t>(c);
-        if (use.block == trace_.chunks[index].gradient) updated[index] = true;
+        // A gradient that leaves before the updates is another rank's.
+        if (use.block == trace_.chunks[index].gradient) {
+          updated[index] = use.access != BlockAccess::kConsume;
+        }
         first[index] = std::min(first[index], static_cast<int64_t>(m));
       }
     }
@@ -99,7 +102,8 @@ class Planner {
   absl::StatusOr<PlacementShape> Complete(PlacementShape shape) const {
     shape.resident = std::clamp<int64_t>(shape.resident, 0, updated());
     shape.streamed = std::clamp<int64_t>(shape.streamed, 0, updated() - shape.resident);
-    shape.next_forward = std::clamp<int64_t>(shape.next_forward, 0, shape.streamed);
+    shape.next_forward =
+        options_.next_forward ? std::clamp<int64_t>(shape.next_forward, 0, shape.streamed) : 0;
     shape.in_files = 0;
     shape.host_buffers = machine_.unified ? 0 : shape.host_buffers;
     if (machine_.unified || states_max_ == 0) return shape;
@@ -355,6 +359,7 @@ class Planner {
         if (Move(decision, reserve, write_reserve).ok()) consider(decision);
       }
     }
+    if (options_.keep_sets_only) return;
     for (const int64_t look_ahead : kLookAheads) {
       MovementDecision decision = base;
       decision.movement = {.mode = MovementPlan::Mode::kOnDemand, .look_ahead = look_ahead};

@@ -32,6 +32,9 @@ struct PlannerOptions {
   int64_t placements_max = 120;
   // Only this place for updates; the search is then over movement alone.
   bool host_updates_only = false;
+  // What an executor can do: updates in the next forward pass; ways to move other than keep sets.
+  bool next_forward = true;
+  bool keep_sets_only = false;
 };
 
 // The shape of a placement: how many chunks, in the order of their first use, are what.

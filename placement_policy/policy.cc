@@ -11,7 +11,8 @@
 namespace gantry {
 namespace {
 
-constexpr std::array<std::string_view, 5> kPolicyNames = {"device", "cpu", "static", "auto", "lru"};
+constexpr std::array<std::string_view, 6> kPolicyNames = {"planned", "device", "cpu",
+                                                          "static",  "auto",   "lru"};
 
 absl::Status CheckFraction(std::string_view name, double fraction) {
   // Written so that a NaN is refused as well.
@@ -45,7 +46,9 @@ absl::StatusOr<std::unique_ptr<PlacementPolicy>> CreatePolicy(std::string_view n
   if (name == "device") return CreateDevicePolicy();
   if (name == "cpu") return CreateCpuPolicy();
   if (name == "static") return CreateStaticPolicy(fractions);
-  if (name == "auto") return CreateFloatingPolicy(name, EvictionOrder::kFurthestNextUse);
+  if (name == "auto" || name == kPlannedPolicy) {
+    return CreateFloatingPolicy(name, EvictionOrder::kFurthestNextUse);
+  }
   if (name == "lru") return CreateFloatingPolicy(name, EvictionOrder::kLeastRecentlyUsed);
   return UnknownPolicy(name);
 }

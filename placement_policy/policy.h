@@ -5,6 +5,7 @@
 //   static  given fractions of the unique bytes are off the device, honoured within one chunk
 //   auto    what is used furthest in the future leaves first (Belady's MIN over the cyclic trace)
 //   lru     what was used longest ago leaves first (a baseline to compare with)
+//   planned like auto until the times of a step are known, then by a movement plan (planner.h)
 #ifndef GANTRY_PLACEMENT_POLICY_POLICY_H_
 #define GANTRY_PLACEMENT_POLICY_POLICY_H_
 
@@ -27,6 +28,8 @@ enum class Residency : uint8_t {
   kFloating,   // leaves by the eviction order when room is needed
   kTransient,  // leaves as soon as it is not used
 };
+
+inline constexpr std::string_view kPlannedPolicy = "planned";
 
 enum class EvictionOrder : uint8_t { kFurthestNextUse, kLeastRecentlyUsed };
 

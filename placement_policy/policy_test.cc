@@ -82,7 +82,8 @@ void ExpectAll(const absl::StatusOr<Placement>& placement, EvictionOrder evictio
 }
 
 TEST(PolicyTest, NamesAreCreated) {
-  EXPECT_THAT(PolicyNames(), ::testing::ElementsAre("device", "cpu", "static", "auto", "lru"));
+  EXPECT_THAT(PolicyNames(),
+              ::testing::ElementsAre("planned", "device", "cpu", "static", "auto", "lru"));
   for (const std::string_view name : PolicyNames()) {
     const auto policy = CreatePolicy(name, {});
     ASSERT_THAT(policy, IsOk());

@@ -10,6 +10,7 @@
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "placement_policy/planned_slack.h"
 
 namespace gantry {
 
@@ -58,38 +59,6 @@ void Simulation::Prepare() {
   }
 }
 
-// Slots left at each moment beside the blocks it uses, gradients that are about to be complete, and
-// what the plan keeps.
-void Simulation::PrepareProfile() {
-  std::vector<int64_t> change(static_cast<size_t>(2 * count_ + 1), 0);
-  const auto hold = [&](int64_t begin, int64_t end, int64_t held) {  // moments [begin, end)
-    change[static_cast<size_t>(begin)] += held;
-    change[static_cast<size_t>(end)] -= held;
-  };
-  for (size_t use = 0; use < problem_.uses.size(); ++use) {
-    const UseCycle::Link& link = cycle_.links[use];
-    const int32_t b = problem_.uses[use].block;
-    hold(link.moment, link.moment + 1, slots(b));
-    const int32_t u = cycle_.update_of[static_cast<size_t>(b)];
-    const bool gradient = u >= 0 && problem_.updates[static_cast<size_t>(u)].gradient == b;
-    int64_t end = link.moment + 1;
-    if (gradient && link.gap == Gap::kNone) {
-      end = problem_.updates[static_cast<size_t>(u)].complete + 1;
-    } else if (link.gap == Gap::kSame && plan_.keep[use]) {
-      end = link.moment + link.distance;
-    }
-    hold(link.moment + 1, end, slots(b));
-  }
-  slack_.assign(static_cast<size_t>(count_), 0);
-  int64_t held = 0;
-  for (int64_t t = 0; t < 2 * count_; ++t) {
-    held += change[static_cast<size_t>(t)];
-    slack_[static_cast<size_t>(t % count_)] -= held;
-  }
-  for (int64_t t = 0; t < count_; ++t) slack_[static_cast<size_t>(t)] += moment_at(t).capacity;
-  profile_.emplace(slack_);
-}
-
 // A changed block that stays now, but will be dropped before it changes again, is written back when
 // the lane has nothing else to do.
 void Simulation::PrepareEarlyWrites() {
@@ -126,7 +95,8 @@ absl::StatusOr<SimulatedStep> Simulation::Run() {
                            problem_.block_slots.size(), " blocks");
   }
   if (keep_set()) {
-    PrepareProfile();
+    slack_ = PlannedSlack(problem_, cycle_, plan_.keep);
+    profile_.emplace(slack_);
     const auto least = std::ranges::min_element(slack_);
     if (*least < 0) {
       return InvalidArgument("movement plan: at moment ", least - slack_.begin(), " it keeps ",

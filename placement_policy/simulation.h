@@ -81,7 +81,6 @@ class Simulation {
 
   // simulation.cc: time, moments, and what follows a use.
   void Prepare();
-  void PrepareProfile();
   void PrepareEarlyWrites();
   absl::Status Loop();
   bool StartSomething();

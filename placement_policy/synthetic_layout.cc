@@ -140,7 +140,8 @@ absl::StatusOr<SyntheticLayout> SyntheticLayout::Create(const ModelStructure& st
   layout.first_tile_.push_back(0);
   for (size_t op = 0; op < structure.operators.size(); ++op) {
     const ElementRange& base = ranges.base[op];
-    const int64_t count = std::max<int64_t>(1, CeilDiv(base.size(), 2 * *chunk_elements));
+    const int64_t largest = std::max(base.size(), ranges.adapters[op].size());
+    const int64_t count = std::max<int64_t>(1, CeilDiv(largest, 2 * *chunk_elements));
     for (int64_t i = 0; i < count; ++i) {
       const ElementRange part = PartOf(base, i, count);
       const double share =

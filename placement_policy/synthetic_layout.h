@@ -1,8 +1,8 @@
 // Where the tensors of a model that nobody has loaded would lie: the rules of chunk/chunk_layout.h
 // (tensors one behind the other in forward order, each start aligned, cut into equal chunks that
 // tensors straddle), and the operators cut into tiles. A tile is a range of an operator's tensors
-// of at most two chunks' elements, so that it lies in one to three chunks: this is what bounds the
-// memory that one moment of a step needs, however large the matrices are.
+// of at most two chunks' elements, so that it lies in one to three chunks (and as many of
+// adapters): this bounds the memory that one moment of a step needs, however large the matrices.
 #ifndef GANTRY_PLACEMENT_POLICY_SYNTHETIC_LAYOUT_H_
 #define GANTRY_PLACEMENT_POLICY_SYNTHETIC_LAYOUT_H_
 

@@ -108,6 +108,21 @@ TEST(SyntheticLayoutTest, TilesCoverEveryOperatorInOneToThreeChunks) {
   }
 }
 
+TEST(SyntheticLayoutTest, EveryTensorBeginsAligned) {
+  // 9 tensors a layer and 3 others, each smaller than the alignment.
+  const ModelShape shape = {.layers = 1000,
+                            .width = 1,
+                            .heads = 1,
+                            .kv_heads = 1,
+                            .head_dim = 1,
+                            .ffn_width = 1,
+                            .vocabulary = 1};
+  const auto layout =
+      SyntheticLayout::Create(StructureOf(shape), {.chunk_elements = kSyntheticChunkGranularity});
+  ASSERT_THAT(layout, IsOk());
+  EXPECT_EQ(layout->chunk_count(), CeilDiv(9003 * 64 - 63, kSyntheticChunkGranularity));
+}
+
 TEST(SyntheticLayoutTest, AdaptersHaveChunksOfTheirOwn) {
   const ModelStructure structure = StructureOf(Model("llama3-8b"));
   const auto without = SyntheticLayout::Create(structure, {.chunk_elements = 16 * kMebi});

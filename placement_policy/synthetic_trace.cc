@@ -24,7 +24,7 @@ constexpr int64_t kSequencesMax = kMicroBatchTokensMax;
 constexpr int64_t kMicroBatchesMax = 65536;
 constexpr int64_t kSyntheticMomentsMax = int64_t{1} << 22;
 constexpr double kActivationBytesMax = 0x1p56;  // few enough slots for Trace::Validate
-constexpr double kStepSecondsMax = 1e9;         // 31 years: far from overflow in nanoseconds
+constexpr double kStepSecondsMax = 1e6;         // 11 days: far from overflow in nanoseconds
 constexpr double kFlopsPerSecondMax = 1e21;
 constexpr double kNanosecondsPerSecond = 1e9;
 
@@ -93,9 +93,9 @@ std::vector<Segment> SegmentsOf(const ModelStructure& structure) {
   return segments;
 }
 
-// What is saved between the passes, as whole slots. Each saved activation gets what it adds to the
-// running sum rounded down, so that many small ones do not vanish; a moment that would hold less
-// than the sum of those alive is raised to it.
+// What is saved between the passes, as whole slots. A micro-batch needs what it saved last first,
+// so its saved activations alive are always the first so many. Each gets what it adds to their sum
+// rounded down: many small ones do not vanish, and no sum exceeds what the moments hold.
 class SavedActivations {
  public:
   SavedActivations(int64_t slot_bytes, int64_t micro_batches, Trace& trace)
@@ -108,44 +108,34 @@ class SavedActivations {
   };
   // Saved by the moment added last.
   void Push(const Entry& entry) {
-    const int64_t before = bytes_ / slot_bytes_;
-    bytes_ += entry.bytes;
-    const int64_t slots = bytes_ / slot_bytes_ - before;
-    alive_slots_ += slots;
-    open_[static_cast<size_t>(entry.micro_batch)].push_back(trace_.activations.size());
-    trace_.activations.push_back(
-        {.created = LastMoment(), .used = -1, .slots = slots, .recompute = entry.recompute});
-    RaiseLastMoment();
+    std::vector<Open>& open = open_[static_cast<size_t>(entry.micro_batch)];
+    const int64_t before = open.empty() ? 0 : open.back().bytes_to_here;
+    const int64_t after = before + entry.bytes;
+    open.push_back({trace_.activations.size(), after});
+    trace_.activations.push_back({.created = LastMoment(),
+                                  .used = -1,
+                                  .slots = after / slot_bytes_ - before / slot_bytes_,
+                                  .recompute = entry.recompute});
   }
   // What the micro-batch saved last is needed by the moment added next.
   void Pop(int64_t micro_batch) {
-    std::vector<size_t>& open = open_[static_cast<size_t>(micro_batch)];
+    std::vector<Open>& open = open_[static_cast<size_t>(micro_batch)];
     GANTRY_CHECK(!open.empty());
-    SavedActivation& saved = trace_.activations[open.back()];
+    trace_.activations[open.back().index].used = LastMoment() + 1;
     open.pop_back();
-    saved.used = LastMoment() + 1;
-    leaving_slots_ += saved.slots;
   }
-  // To be called after each moment.
-  void OnMoment() {
-    RaiseLastMoment();
-    alive_slots_ -= std::exchange(leaving_slots_, 0);
-  }
-  bool empty() const { return std::ranges::all_of(open_, &std::vector<size_t>::empty); }
+  bool empty() const { return std::ranges::all_of(open_, &std::vector<Open>::empty); }
 
  private:
+  struct Open {
+    size_t index;           // into trace_.activations
+    int64_t bytes_to_here;  // of the micro-batch, with this one
+  };
   int32_t LastMoment() const { return static_cast<int32_t>(trace_.moments.size()) - 1; }
-  void RaiseLastMoment() {
-    int64_t& slots = trace_.moments.back().activation_slots;
-    slots = std::max(slots, alive_slots_);
-  }
 
   int64_t slot_bytes_;
   Trace& trace_;
-  int64_t bytes_ = 0;                      // of all saved so far
-  int64_t alive_slots_ = 0;                // of those that the last moment holds
-  int64_t leaving_slots_ = 0;              // of those that the next moment is the last to hold
-  std::vector<std::vector<size_t>> open_;  // per micro-batch, indices into trace_.activations
+  std::vector<std::vector<Open>> open_;  // per micro-batch
 };
 
 class StepWriter {
@@ -225,7 +215,7 @@ class StepWriter {
  private:
   bool is_frozen() const { return options_.lora_rank > 0; }
   bool recomputes(const Segment& segment) const {
-    return segment.layer >= 0 && options_.recomputation == Recomputation::kFull;
+    return segment.layer >= 0 && options_.recomputation != Recomputation::kNone;
   }
   // Adapters are two products more, with fewer rows where the matrix has.
   double AdapterFlops(size_t op) const {
@@ -292,21 +282,19 @@ class StepWriter {
     Nanoseconds& elapsed = forward_elapsed_[static_cast<size_t>(micro_batch_)];
     const Nanoseconds begin = elapsed;
     int64_t inside = 0;
-    int64_t previous_saved = 0;
+    int64_t passing = 0;  // of what is not kept: what lives on from the operators before
     for (int64_t i = 0; i < segment.operator_count; ++i) {
       const auto op = static_cast<size_t>(segment.first_operator + i);
       const OperatorCost& cost = costs_[op];
       live_bytes_ += cost.stream_bytes + (keeps ? cost.saved_bytes : 0);
       inside += cost.saved_bytes;
-      // What is not kept lives until the next operator has read it. The residual stream in the
-      // middle of a layer lives longer; it is counted throughout.
-      const int64_t passing = keeps ? 0 : previous_saved + cost.saved_bytes + stream_bytes_;
-      elapsed += Add({.op = op,
-                      .phase = Phase::kForward,
-                      .flops = ForwardFlops(op),
-                      .bytes = live_bytes_ + cost.forward_bytes + passing,
-                      .writes_gradients = false});
-      previous_saved = cost.saved_bytes;
+      elapsed +=
+          Add({.op = op,
+               .phase = Phase::kForward,
+               .flops = ForwardFlops(op),
+               .bytes = live_bytes_ + cost.forward_bytes + (keeps ? 0 : passing + cost.saved_bytes),
+               .writes_gradients = false});
+      passing = cost.read_next_bytes + (IsAfterMiddle(segment, i) ? stream_bytes_ : 0);
     }
     if (segment.layer >= 0 && keeps) {
       saved_.Push({.micro_batch = micro_batch_, .bytes = inside, .recompute = elapsed - begin});
@@ -345,11 +333,23 @@ class StepWriter {
     }
   }
 
+  // Whether the residual stream in the middle of a layer waits for its end.
+  bool IsAfterMiddle(const Segment& segment, int64_t index) const {
+    const auto first = structure_.operators.begin() + segment.first_operator;
+    return std::any_of(first, first + index + 1, [](const ModelOperator& op) {
+      return op.kind == OperatorKind::kAttentionOutput;
+    });
+  }
+
   // A layer's forward pass for the backward pass, with the gradient of its output waiting.
   void RunAgain(const Segment& segment) {
     for (int64_t i = 0; i < segment.operator_count; ++i) {
       const auto op = static_cast<size_t>(segment.first_operator + i);
       live_bytes_ += costs_[op].saved_bytes;
+      if (options_.recomputation == Recomputation::kNeeded &&
+          structure_.operators[op].kind == OperatorKind::kMlpDown) {
+        continue;
+      }
       Add({.op = op,
            .phase = Phase::kBackward,
            .flops = ForwardFlops(op),
@@ -383,7 +383,6 @@ class StepWriter {
       moment.use_count = static_cast<int64_t>(trace_.uses.size()) - moment.first_use;
       elapsed += moment.compute;
       trace_.moments.push_back(moment);
-      saved_.OnMoment();
     }
     return elapsed;
   }
@@ -462,7 +461,7 @@ absl::StatusOr<Trace> SyntheticTrace(const ModelShape& shape, const SyntheticOpt
           structure, {.chunk_elements = options.chunk_elements, .lora_rank = options.lora_rank}));
   StepWriter writer(shape, options, structure, layout);
   GANTRY_RETURN_IF_ERROR(writer.CheckSize());
-  return writer.Run();
+  return ShardTrace(writer.Run(), options.shard);
 }
 
 void ScaleCompute(double factor, Trace& trace) {

@@ -1,21 +1,22 @@
 // The trace of a training step that nobody has run: from a model's shape and the step's settings,
-// the moments, blocks, times and activations that gemini/MemoryTracer would record. So a model of
-// any size can be planned without weights and without hardware.
+// the moments, blocks, times and activations that gemini/MemoryTracer would record (for a model of
+// ours tests/integration compares the two). So a model of any size can be planned without weights
+// and without hardware.
 //
 // Moments. Each operator of the forward pass, cut into tiles (synthetic_layout.h), then each of the
 // backward pass in reverse, then one update per trainable chunk in the order in which the next
 // forward pass needs them, as gemini compiles a step. Attention has a moment of its own without
 // blocks; a tracer would not see it. A moment's name is its operator's in both passes; moments that
 // compute a layer again carry Phase::kBackward, as in trainer/autograd.
-// Blocks. Numbered as in chunks/ChunkManager: kind x chunks + chunk, of parameter, gradient and
+// Blocks. Numbered as in chunk/ChunkManager: kind x chunks + chunk, of parameter, gradient and
 // three states.
 // Times. Operations (operator_cost.h) over one rate; updates take 0, because the machine decides
 // where and how fast they run. One rate for all operators is a simplification: small matrices and
 // attention run below the rate of large ones.
 // Activations. What operator_cost.h lists, rounded up to slots once per moment. Without recomputing
 // each layer and micro-batch has two saved activations: its inside, which can be computed again
-// from its input, and its input, which can be computed again from the tokens only. Recomputing in
-// full leaves the inputs.
+// from its input, and its input, which can be computed again from the tokens only. Recomputing
+// leaves the inputs.
 //
 // Pure functions: equal arguments give equal traces.
 #ifndef GANTRY_PLACEMENT_POLICY_SYNTHETIC_TRACE_H_
@@ -27,6 +28,7 @@
 #include "absl/status/statusor.h"
 #include "base/dtype.h"
 #include "placement_policy/model_shape.h"
+#include "placement_policy/sharded_trace.h"
 #include "placement_policy/trace.h"
 
 namespace gantry {
@@ -39,6 +41,9 @@ enum class MicroBatchOrder : uint8_t {
 enum class Recomputation : uint8_t {
   kNone,  // all that operators save is kept
   kFull,  // each layer's input is kept; the layer runs again in the backward pass
+  // As kFull, but a plain feed-forward network's last product, which no gradient needs, is not made
+  // again. This is what trainer/autograd does.
+  kNeeded,
 };
 
 struct SyntheticOptions {
@@ -58,6 +63,7 @@ struct SyntheticOptions {
   // matrices of its layers are trained; there is nothing to go back to before the first layer.
   int64_t lora_rank = 0;
   double flops_per_second = 1e14;  // that operators reach
+  ShardOptions shard = {};         // the trace is one rank's, and so are its tokens
 };
 
 // Errors: kInvalidArgument naming the option, its value and what is allowed; or the field of the

@@ -30,8 +30,6 @@ namespace gantry {
 namespace {
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
-// One operation takes a nanosecond, so that times are counts of operations.
-constexpr double kOneFlopPerNanosecond = 1e9;
 
 ModelShape Model(std::string_view name) {
   const auto shape = BuiltInModel(name);
@@ -64,7 +62,8 @@ std::vector<SyntheticOptions> AllModes(const ModelShape& shape) {
   std::vector<SyntheticOptions> modes;
   for (const MicroBatchOrder order :
        {MicroBatchOrder::kMicroBatchMajor, MicroBatchOrder::kLayerMajor}) {
-    for (const Recomputation recomputation : {Recomputation::kNone, Recomputation::kFull}) {
+    for (const Recomputation recomputation :
+         {Recomputation::kNone, Recomputation::kFull, Recomputation::kNeeded}) {
       for (const int64_t rank : {0, 16}) {
         for (const int64_t micro_batches : {1, 3}) {
           modes.push_back({.sequences = 2,
@@ -118,6 +117,7 @@ TEST_P(EveryModelAndMode, BlocksAreUsedInAnOrderThatMakesSense) {
       EXPECT_FALSE(phase == Phase::kOptimizer && moment.phase != Phase::kOptimizer);
       phase = moment.phase;
       EXPECT_LE(moment.use_count, options.lora_rank > 0 ? 3 + 2 * 3 : 6);
+      const bool is_lookup = trace.names[static_cast<size_t>(moment.name)] == "embedding";
       std::vector<int32_t> blocks;
       for (const BlockUse& use : trace.uses_of(moment)) {
         const auto block = static_cast<size_t>(use.block);
@@ -128,6 +128,7 @@ TEST_P(EveryModelAndMode, BlocksAreUsedInAnOrderThatMakesSense) {
             EXPECT_EQ(use.access, BlockAccess::kCreate);
           } else {
             EXPECT_EQ(use.access, BlockAccess::kRead);
+            EXPECT_TRUE(!is_lookup || phase == Phase::kForward);
             ++reads[block];
           }
         } else if (use.block < 2 * chunks) {
@@ -218,7 +219,15 @@ TEST_P(EveryModelAndMode, OperationsAreThoseOfTheShape) {
     const double own = options.lora_rank > 0 ? 0.0 : 1.0;  // gradients of the model's weights
     const double backward = 2 * tokens * (layers * (1 + own) + 2 * layers_adapters) +
                             2.5 * attention + 2 * tokens * head * (2 + own);
-    const double again = options.recomputation == Recomputation::kFull ? forward : 0.0;
+    // The products of the plain feed-forward networks that are not made again.
+    const auto dense =
+        static_cast<double>(shape.mixture.experts > 0 ? shape.mixture.dense_layers : shape.layers);
+    const double last = 2 * tokens * dense *
+                        static_cast<double>(shape.ffn_width * shape.width +
+                                            options.lora_rank * (shape.ffn_width + shape.width));
+    const double again = options.recomputation == Recomputation::kNone   ? 0.0
+                         : options.recomputation == Recomputation::kFull ? forward
+                                                                         : forward - last;
     const Trace trace = Make(shape, options);
     EXPECT_NEAR(Flops(trace) * 1e3, forward + 2 * tokens * head + backward + again,
                 1e3 * static_cast<double>(trace.moments.size()));
@@ -293,7 +302,7 @@ TEST_P(EveryModelAndMode, MicroBatchesRunInTheirOrder) {
 }
 
 TEST_P(EveryModelAndMode, EqualArgumentsGiveEqualTraces) {
-  ForEach([this](const SyntheticOptions& options, const Trace& trace) {
+  ForEach([](const SyntheticOptions& options, const Trace& trace) {
     const Trace again = Make(Model(GetParam()), options);
     EXPECT_EQ(again.block_slots, trace.block_slots);
     EXPECT_EQ(again.names, trace.names);
@@ -393,6 +402,55 @@ TEST(SyntheticTraceTest, RecomputingKeepsTheInputsOfTheLayers) {
   EXPECT_GT(need.activation_slots, 32 * stream / trace.slot_bytes.count());
   EXPECT_LT(need.activation_slots * 8, LargestNeed(kept, phases).activation_slots);
   EXPECT_LE(need.block_slots, 6);
+}
+
+// Slots of each moment of two small layers, added up by hand: 2048 tokens of width 256 are a slot
+// (1 MiB), queries another, keys and values half a slot each, the feed-forward width two. Each norm
+// keeps 1/128 of a slot, attention 1/64. The head's logits, of 1024 tokens at a time, take 3.9
+// slots, their gradient as many, the sum of its input's gradient two.
+TEST(SyntheticTraceTest, ActivationsMomentByMoment) {
+  const ModelShape shape = {.layers = 2,
+                            .width = 256,
+                            .heads = 2,
+                            .kv_heads = 1,
+                            .head_dim = 128,
+                            .ffn_width = 512,
+                            .vocabulary = 1000};
+  const auto slots = [&](Recomputation recomputation) {
+    const Trace trace = Make(shape, {.chunk_elements = int64_t{1} << 19,
+                                     .sequence_length = 2048,
+                                     .recomputation = recomputation});
+    std::vector<int64_t> result;
+    for (const Moment& moment : trace.moments) {
+      if (moment.phase != Phase::kOptimizer) result.push_back(moment.activation_slots);
+    }
+    return result;
+  };
+  EXPECT_EQ(slots(Recomputation::kNone),
+            (std::vector<int64_t>{1,                   // embedding
+                                  5,  6,  8,  14, 16,  // qkv, attention, o, gate and up, down
+                                  18, 19, 21, 27, 29,  //
+                                  29, 33, 39, 31,      // norm and head, there and back
+                                  30, 27, 23, 23, 20,  //
+                                  17, 14, 10, 10, 7,  1}));
+  EXPECT_EQ(slots(Recomputation::kFull),
+            (std::vector<int64_t>{1,                   //
+                                  5,  5,  4,  10, 6,   //
+                                  6,  6,  5,  11, 7,   //
+                                  5,  8,  15, 7,       //
+                                  7,  8,  10, 16, 18,  // again
+                                  18, 15, 11, 11, 8,   //
+                                  6,  7,  9,  15, 17,  // again
+                                  17, 14, 10, 10, 7,  1}));
+  EXPECT_EQ(slots(Recomputation::kNeeded),
+            (std::vector<int64_t>{1,                  //
+                                  5,  5,  4,  10, 6,  //
+                                  6,  6,  5,  11, 7,  //
+                                  5,  8,  15, 7,      //
+                                  7,  8,  10, 16,     // again, without the last product
+                                  18, 15, 11, 11, 8,  //
+                                  6,  7,  9,  15,     // again
+                                  17, 14, 10, 10, 7, 1}));
 }
 
 TEST(SyntheticTraceTest, LayerMajorHoldsAllMicroBatches) {

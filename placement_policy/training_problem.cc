@@ -39,7 +39,8 @@ class Builder {
 
  private:
   struct Chunk {
-    bool updated = false;
+    bool has_gradient = false;
+    bool updated = false;    // here, rather than on the rank that the gradient leaves for
     int32_t complete = -1;   // trace moment
     int32_t first_use = -1;  // of the parameter, trace moment
     Nanoseconds measured_update = 0;
@@ -132,7 +133,8 @@ class Builder {
       return;
     }
     if (kind == Kind::kGradient) {
-      chunk.updated = true;
+      chunk.has_gradient = true;
+      chunk.updated = use.access != BlockAccess::kConsume;
       chunk.complete = std::max(chunk.complete, m);
     }
     if (kind == Kind::kParameter) {
@@ -159,7 +161,7 @@ class Builder {
       const UpdateFacts facts = UpdateFactsOf(trace_, trace_.chunks[c]);
       const bool states = OnDevice(c) && facts.states > 0;
       result_.parameter.push_back(add(facts.parameter, false));
-      result_.gradient.push_back(facts_[c].updated ? add(facts.gradient, false) : -1);
+      result_.gradient.push_back(facts_[c].has_gradient ? add(facts.gradient, false) : -1);
       result_.states.push_back(
           states ? add(facts.states, choice(c).states_in_file && !machine_.unified) : -1);
     }

@@ -3,7 +3,8 @@
 // Updates on the host become HostUpdates. Updates on the device become moments: behind the one that
 // completes the gradient; behind the backward pass when they wait for the norm; or, "in the next
 // forward", before the first use of the parameter, until when the gradient stays. A chunk's states
-// are one block, since they are only used together.
+// are one block, since they are only used together. A chunk whose gradient a moment of the backward
+// pass consumes last is another rank's (sharded_trace.h): nothing is updated here.
 #ifndef GANTRY_PLACEMENT_POLICY_TRAINING_PROBLEM_H_
 #define GANTRY_PLACEMENT_POLICY_TRAINING_PROBLEM_H_
 

@@ -243,9 +243,8 @@ void UpdateFactored(Arrays& arrays, ThreadTeam& team) {
   OptimizerSlice slice = arrays.Slice();
   slice.momentum = slice.variance = nullptr;
   const int64_t shape[] = {kSide, kSide};
-  AdafactorFactors factors(shape);
+  AdafactorFactors factors(shape, 0);
   factors.ObserveGradient(0, kElements, slice.gradient, &team);
-  factors.ObserveMaster(0, kElements, slice.master, &team);
   factors.UpdateFactors(hyper, 1.0f);
   factors.MeasureUpdate(0, kElements, slice.gradient, &team);
   factors.Update(0, slice, &team);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <string>
@@ -27,13 +28,23 @@
 namespace gantry {
 namespace {
 
+constexpr size_t kCacheLineBytes = 64;
+
 enum class Direction : uint8_t { kRead, kWrite };
+
+void Touch(std::span<const std::byte> bytes) {
+  for (size_t i = 0; i < bytes.size(); i += kCacheLineBytes) {
+    static_cast<void>(*static_cast<const volatile std::byte*>(&bytes[i]));
+  }
+}
 
 // The loop runs in the completions: each starts the next request, so that the number under way
 // stays the same without another thread's wake-up.
 class BlockStoreLoad final : public StoreLoad, private StoreSink {
  public:
-  explicit BlockStoreLoad(const StoreLoadOptions& options) : options_(options) {}
+  explicit BlockStoreLoad(const StoreLoadOptions& options)
+      : options_(options),
+        buffers_(static_cast<size_t>(options.buffers == 0 ? options.requests : options.buffers)) {}
 
   absl::Status Open();
   absl::StatusOr<LoadResult> Run(const LoadRun& run) override;
@@ -55,9 +66,14 @@ class BlockStoreLoad final : public StoreLoad, private StoreSink {
   void OnStoreComplete(uint64_t tag, absl::Status status) override;
   bool HasMore(Nanoseconds now) const GANTRY_REQUIRES(mutex_);
   Direction NextDirection() GANTRY_REQUIRES(mutex_);
-  void Start(size_t slot, Nanoseconds now) GANTRY_REQUIRES(mutex_);
+  void Start(Nanoseconds now) GANTRY_REQUIRES(mutex_);
+  std::span<std::byte> Buffer(size_t index) const {
+    const auto size = static_cast<size_t>(options_.block_bytes.count());
+    return memory_.bytes().subspan(index * size, size);
+  }
 
   const StoreLoadOptions options_;
+  const size_t buffers_;
   HugeMemory memory_;
   std::span<std::byte> fixed_memory_;
   std::vector<ExtentId> extents_;
@@ -72,7 +88,8 @@ class BlockStoreLoad final : public StoreLoad, private StoreSink {
   int64_t next_read_ GANTRY_GUARDED_BY(mutex_) = 0;
   int64_t next_write_ GANTRY_GUARDED_BY(mutex_) = 0;
   std::vector<char> busy_ GANTRY_GUARDED_BY(mutex_);         // per block: a request is under way
-  std::vector<Request> requests_ GANTRY_GUARDED_BY(mutex_);  // per slot of memory
+  std::vector<Request> requests_ GANTRY_GUARDED_BY(mutex_);  // per buffer
+  std::deque<size_t> free_ GANTRY_GUARDED_BY(mutex_);        // buffers, next to be used first
   absl::Status status_ GANTRY_GUARDED_BY(mutex_);
   LoadResult result_ GANTRY_GUARDED_BY(mutex_);
 
@@ -83,7 +100,9 @@ absl::Status BlockStoreLoad::Open() {
   GANTRY_CHECK(options_.clock != nullptr && options_.logger != nullptr);
   GANTRY_CHECK(options_.requests >= 1 && options_.blocks >= 4 * options_.requests)
       << options_.requests << " requests on " << options_.blocks << " blocks";
-  GANTRY_ASSIGN_OR_RETURN(memory_, HugeMemory::Create(options_.block_bytes * options_.requests));
+  GANTRY_CHECK_GE(buffers_, static_cast<size_t>(options_.requests));
+  GANTRY_ASSIGN_OR_RETURN(
+      memory_, HugeMemory::Create(options_.block_bytes * static_cast<int64_t>(buffers_)));
   // Bytes that no drive can compress.
   const Random random({.seed = 1, .stream = 0});
   const std::span<std::byte> bytes = memory_.bytes();
@@ -110,7 +129,8 @@ absl::Status BlockStoreLoad::Open() {
   {
     MutexLock lock(mutex_);
     busy_.assign(static_cast<size_t>(options_.blocks), 0);
-    requests_.resize(static_cast<size_t>(options_.requests));
+    requests_.resize(buffers_);
+    for (size_t buffer = 0; buffer < buffers_; ++buffer) free_.push_back(buffer);
   }
   return Run({.mix = LoadMix::kWrite, .blocks = options_.blocks}).status();
 }
@@ -127,9 +147,7 @@ absl::StatusOr<LoadResult> BlockStoreLoad::Run(const LoadRun& run) {
   next_write_ = run.mix == LoadMix::kMixed ? options_.blocks / 2 : 0;
   begin_ = options_.clock->Now();
   end_ = begin_;
-  for (size_t slot = 0; slot < requests_.size() && HasMore(begin_); ++slot) {
-    Start(slot, options_.clock->Now());
-  }
+  for (int i = 0; i < options_.requests && HasMore(begin_); ++i) Start(options_.clock->Now());
   while (under_way_ > 0) ended_.Wait(mutex_);
   GANTRY_RETURN_IF_ERROR(status_);
   result_.seconds = static_cast<double>(end_ - begin_) * 1e-9;
@@ -155,7 +173,7 @@ Direction BlockStoreLoad::NextDirection() {
   return started_ % 2 == 0 ? Direction::kRead : Direction::kWrite;
 }
 
-void BlockStoreLoad::Start(size_t slot, Nanoseconds now) {
+void BlockStoreLoad::Start(Nanoseconds now) {
   const Direction direction = NextDirection();
   int64_t& next = direction == Direction::kRead ? next_read_ : next_write_;
   // A block that is still under way from before is passed over: there are four times as many.
@@ -163,24 +181,27 @@ void BlockStoreLoad::Start(size_t slot, Nanoseconds now) {
   const int64_t block = next;
   next = (next + 1) % options_.blocks;
   busy_[static_cast<size_t>(block)] = 1;
-  requests_[slot] = {.direction = direction, .block = block, .begin = now};
+  const size_t index = free_.front();
+  free_.pop_front();
+  requests_[index] = {.direction = direction, .block = block, .begin = now};
   ++started_;
   ++under_way_;
-  const auto size = static_cast<size_t>(options_.block_bytes.count());
-  const std::span<std::byte> buffer = memory_.bytes().subspan(slot * size, size);
+  const std::span<std::byte> buffer = Buffer(index);
   const ExtentId extent = extents_[static_cast<size_t>(block)];
   if (direction == Direction::kRead) {
-    store_->Read({.extent = extent, .buffer = buffer, .tag = slot});
+    store_->Read(
+        {.extent = extent, .buffer = buffer, .verification = run_.verification, .tag = index});
   } else {
-    store_->Write({.extent = extent, .buffer = buffer, .tag = slot});
+    store_->Write({.extent = extent, .buffer = buffer, .tag = index});
   }
 }
 
 void BlockStoreLoad::OnStoreComplete(uint64_t tag, absl::Status status) {
   MutexLock lock(mutex_);
+  const auto index = static_cast<size_t>(tag);
+  const Request& request = requests_[index];
+  if (run_.use == ReadUse::kTouch && request.direction == Direction::kRead) Touch(Buffer(index));
   const Nanoseconds now = options_.clock->Now();
-  const auto slot = static_cast<size_t>(tag);
-  const Request& request = requests_[slot];
   busy_[static_cast<size_t>(request.block)] = 0;
   status_.Update(status);
   const int64_t bytes = options_.block_bytes.count();
@@ -188,8 +209,9 @@ void BlockStoreLoad::OnStoreComplete(uint64_t tag, absl::Status status) {
   result_.nanoseconds.push_back(static_cast<double>(now - request.begin));
   end_ = now;
   --under_way_;
+  free_.push_back(index);
   if (HasMore(now)) {
-    Start(slot, now);
+    Start(now);
   } else if (under_way_ == 0) {
     ended_.NotifyAll();
   }

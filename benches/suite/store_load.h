@@ -29,6 +29,7 @@ struct StoreLoadOptions {
   int64_t blocks;     // in the file; at least 4
   int queue_depth;    // pieces of at most 1 MiB that the kernel holds at once
   int requests;       // blocks under way, at most a quarter of `blocks`
+  int buffers = 0;    // blocks of memory that take turns, at least `requests`; 0: that many
   Verification verification = Verification::kEveryRead;
   IoPreference io = IoPreference::kAuto;
   // Outlive the load.
@@ -37,10 +38,16 @@ struct StoreLoadOptions {
   Logger* logger;
 };
 
+// What becomes of the bytes that were read: nothing, or the thread that gets them reads a byte of
+// each cache line, the least that whoever uses them does.
+enum class ReadUse { kNone, kTouch };
+
 struct LoadRun {
   LoadMix mix;
   Nanoseconds duration = 0;  // no block is started later; 0: no such end
   int64_t blocks = 0;        // at most so many; 0: no such end
+  Verification verification = Verification::kEveryRead;  // of its reads, as in StoreRead
+  ReadUse use = ReadUse::kNone;
 };
 
 struct LoadResult {

@@ -62,6 +62,21 @@ TEST_P(StoreLoadTest, CountsTheBytesOfEachDirection) {
   }
 }
 
+// Requests 2 and buffers 5: each buffer has been used once after 5 blocks.
+TEST_P(StoreLoadTest, BuffersTakeTurns) {
+  StoreLoadOptions options = Options(4_KiB, 8);
+  options.buffers = 5;
+  auto load = StoreLoad::Create(options);
+  ASSERT_THAT(load, IsOk());
+  for (const ReadUse use : {ReadUse::kNone, ReadUse::kTouch}) {
+    for (const int64_t blocks : {1, 5, 6, 100}) {
+      const auto result = (*load)->Run({.mix = LoadMix::kRead, .blocks = blocks, .use = use});
+      ASSERT_THAT(result, IsOk());
+      EXPECT_EQ(result->bytes_read, blocks * 4096);
+    }
+  }
+}
+
 TEST_P(StoreLoadTest, EndsByTime) {
   auto load = StoreLoad::Create(Options(4_KiB, 4));
   ASSERT_THAT(load, IsOk());

@@ -154,6 +154,10 @@ absl::Status MemoryStore::Seal() {
     GroupStorage& group = groups_[static_cast<size_t>(place.group)];
     group.momentum.AddTensor(place.offset, place.elements);
     group.variance.AddTensor(place.offset, place.elements);
+    if (!FactorsVariance(options_.optimizer)) continue;
+    std::optional<AdafactorFactors>& factors = factors_.emplace_back();
+    const TensorSpec& spec = layout().tensor(TensorId(i));
+    if (spec.trainability == Trainability::kTrainable) factors.emplace(spec.shape, place.offset);
   }
   arena_->SetMode(ActivationArena::Mode::kBacked);
   return absl::OkStatus();
@@ -364,7 +368,7 @@ void MemoryStore::Update(const OptimizerStep& step, float gradient_factor) {
     std::byte* parameter = group.parameter.data() + place.offset * SizeOf(tensor.spec.dtype);
     OptimizerSlice slice{
         .count = place.elements,
-        .momentum = group.momentum.data() + place.offset,
+        .momentum = states.momentum ? group.momentum.data() + place.offset : nullptr,
         .variance = states.variance ? group.variance.data() + place.offset : nullptr,
         .gradient = {.data = GradientOf(TensorId(i)), .dtype = GradientDType(tensor.spec.dtype)},
         .parameter = std::nullopt};
@@ -374,9 +378,24 @@ void MemoryStore::Update(const OptimizerStep& step, float gradient_factor) {
       slice.master = group.master.data() + place.offset;
       slice.parameter = Elements{.data = parameter, .dtype = tensor.spec.dtype};
     }
-    UpdateSlice(slice, HyperOf(step, tensor.options), gradient_factor, options_.team);
+    UpdateTensor(TensorId(i), slice, step, gradient_factor);
   }
   RoundMoments();
+}
+
+void MemoryStore::UpdateTensor(TensorId tensor, const OptimizerSlice& slice,
+                               const OptimizerStep& step, float gradient_factor) {
+  const OptimizerHyper hyper = HyperOf(step, state(tensor).options);
+  if (factors_.empty()) {
+    UpdateSlice(slice, hyper, gradient_factor, options_.team);
+    return;
+  }
+  AdafactorFactors& factors = *factors_[static_cast<size_t>(tensor.value())];
+  factors.ObserveGradient(0, slice.count, slice.gradient, options_.team);
+  factors.ObserveMaster(0, slice.count, slice.master, options_.team);
+  factors.UpdateFactors(hyper, gradient_factor);
+  factors.MeasureUpdate(0, slice.count, slice.gradient, options_.team);
+  factors.Update(0, slice, options_.team);
 }
 
 absl::StatusOr<MemoryStore::StateRange> MemoryStore::FindState(StateKind kind, TensorId tensor,
@@ -398,28 +417,29 @@ absl::StatusOr<MemoryStore::StateRange> MemoryStore::FindState(StateKind kind, T
   const TensorPlacement& place = layout().placement(tensor);
   GroupStorage& group = groups_[static_cast<size_t>(place.group)];
   const bool own_master = kind == StateKind::kMaster && it.spec.dtype == DType::kF32;
-  std::byte* base = nullptr;
-  int64_t element_bytes = SizeOf(DType::kF32);
-  if (kind == StateKind::kParameter || own_master) {
-    base = group.parameter.data();
-    element_bytes = SizeOf(it.spec.dtype);
-  } else {
+  const bool factored = kind == StateKind::kVariance && !factors_.empty();
+  std::byte* base = group.parameter.data();
+  int64_t element_bytes = SizeOf(it.spec.dtype);
+  if (kind != StateKind::kParameter && !own_master) {
     float* const values = kind == StateKind::kMaster     ? group.master.data()
                           : kind == StateKind::kMomentum ? group.momentum.data()
-                                                         : group.variance.data();
+                          : factored ? factors_[static_cast<size_t>(tensor.value())]->state().data()
+                                     : group.variance.data();
     base = reinterpret_cast<std::byte*>(values);
+    element_bytes = SizeOf(DType::kF32);
   }
   if (bytes % element_bytes != 0) {
     return InvalidArgument(bytes, " bytes of ", Name(kind), " of '", it.spec.name,
                            "' are no multiple of ", element_bytes);
   }
   const int64_t count = bytes / element_bytes;
-  if (first < 0 || first > it.elements || count > it.elements - first) {
+  const int64_t elements = layout().StateElements(kind, tensor);
+  if (first < 0 || first > elements || count > elements - first) {
     return InvalidArgument("elements [", first, ", ", first, " + ", count, ") of ", Name(kind),
-                           " of '", it.spec.name, "', which has ", it.elements);
+                           " of '", it.spec.name, "', which has ", elements);
   }
-  return StateRange{.begin = base + (place.offset + first) * element_bytes,
-                    .element_bytes = element_bytes};
+  const int64_t begin = (factored ? 0 : place.offset) + first;
+  return StateRange{.begin = base + begin * element_bytes, .element_bytes = element_bytes};
 }
 
 absl::Status MemoryStore::ReadState(StateKind kind, TensorId tensor, int64_t first,
@@ -440,6 +460,7 @@ absl::Status MemoryStore::WriteState(StateKind kind, TensorId tensor, int64_t fi
 }
 
 void MemoryStore::DeriveFromWrite(StateKind kind, TensorId tensor, int64_t first, int64_t count) {
+  if (kind == StateKind::kVariance && !factors_.empty()) return;  // factors are of no element
   const TensorState& it = state(tensor);
   const TensorPlacement& place = layout().placement(tensor);
   GroupStorage& group = groups_[static_cast<size_t>(place.group)];

@@ -40,6 +40,8 @@
 #include "device/slot_pool.h"
 #include "gemini/parameter_store.h"
 #include "gemini/testing/moment_array.h"
+#include "offload/adafactor.h"
+#include "offload/optimizer.h"
 #include "placement_policy/trace.h"
 
 namespace gantry {
@@ -138,6 +140,8 @@ class MemoryStore final : public ParameterStore, private SlotSource {
   void FillGradient(TensorId tensor, std::byte value);
   std::vector<double> NormPartials() const;
   void Update(const OptimizerStep& step, float gradient_factor);
+  void UpdateTensor(TensorId tensor, const OptimizerSlice& slice, const OptimizerStep& step,
+                    float gradient_factor);
   absl::StatusOr<StateRange> FindState(StateKind kind, TensorId tensor, int64_t first,
                                        int64_t bytes);
   ChunkLayout::Options LayoutOptions() const;
@@ -156,6 +160,7 @@ class MemoryStore final : public ParameterStore, private SlotSource {
   std::vector<std::pair<std::string, std::string>> aliases_;
   std::optional<ChunkLayout> layout_;
   std::vector<GroupStorage> groups_;
+  std::vector<std::optional<AdafactorFactors>> factors_;  // by tensor; empty without adafactor
 
   std::optional<StepOptions> step_;  // the running step
   int64_t micro_batches_begun_ = 0;

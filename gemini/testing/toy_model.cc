@@ -37,6 +37,8 @@ absl::Status ToyModel::Register() {
                     .shape = {elements},
                     .dtype = options_.dtype,
                     .trainability = trainability};
+    if (options_.rows > 0 && elements >= 1000)
+      spec.shape = {options_.rows, elements / options_.rows};
     GANTRY_ASSIGN_OR_RETURN(
         const TensorId id,
         store_->Register(spec, {.weight_decay_factor = elements < 1000 ? 0.0 : 1.0}));
@@ -214,7 +216,7 @@ absl::StatusOr<uint64_t> ToyModel::Hash(StateKind kind) {
   for (const TensorId tensor : tensors_) {
     const TensorSpec& spec = store_->layout().tensor(tensor);
     if (!store_->layout().HasState(kind, tensor)) continue;
-    const int64_t elements = store_->layout().placement(tensor).elements;
+    const int64_t elements = store_->layout().StateElements(kind, tensor);
     const int64_t size = kind == StateKind::kParameter ? SizeOf(spec.dtype) : 4;
     std::vector<std::byte> bytes(static_cast<size_t>(elements * size));
     GANTRY_RETURN_IF_ERROR(store_->ReadState(kind, tensor, 0, bytes));

@@ -28,6 +28,9 @@ class ToyModel {
     DType dtype = DType::kBF16;
     int64_t micro_batches = 1;
     int64_t infinite_step = 0;  // in this one (1-based) a gradient is infinite; 0: in none
+    // Tensors of 1000 elements and more are matrices of so many rows, as long as the elements
+    // allow; 0: vectors.
+    int64_t rows = 0;
   };
   // `store` outlives the model.
   ToyModel(ParameterStore* store, const Options& options);

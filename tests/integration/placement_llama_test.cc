@@ -31,6 +31,7 @@ constexpr int64_t kChunk = kChunkGranularityElements;
 constexpr int64_t kSteps = 5;
 constexpr int64_t kSequences = 3;
 constexpr int64_t kLength = 37;
+constexpr int64_t kHostForParameters = 4 << 20;
 
 struct Case {
   std::string name;
@@ -48,6 +49,7 @@ struct Case {
   bool tied = false;
   OptimizerStep::NonFinite non_finite = OptimizerStep::NonFinite::kSkipStep;
   int threads = 2;
+  OptimizerKind optimizer = OptimizerKind::kAdamW;
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
@@ -88,7 +90,8 @@ struct LlamaRun {
                      .policy = c.policy,
                      .look_ahead = c.look_ahead,
                      .chunk_elements = c.chunk_elements,
-                     .gradient_dtype = c.accumulation > 1 ? DType::kF32 : DType::kBF16}));
+                     .gradient_dtype = c.accumulation > 1 ? DType::kF32 : DType::kBF16,
+                     .optimizer = c.optimizer}));
     const ExecutionContext context{.store = engine.get(),
                                    .kernels = {.team = team.get(), .matmul = matmul.get()},
                                    .compute_dtype = c.dtype};
@@ -109,11 +112,14 @@ struct LlamaRun {
   }
 
   absl::StatusOr<double> Step(const Case& c, int64_t step, Outcome& outcome) {
-    const OptimizerStep hyper{.learning_rate = 3e-3,
-                              .weight_decay = 0.1,
-                              .step = step,
-                              .max_gradient_norm = c.clip,
-                              .non_finite = c.non_finite};
+    const OptimizerStep hyper{
+        .kind = c.optimizer,
+        // Adafactor's is a share of the weights' size.
+        .learning_rate = c.optimizer == OptimizerKind::kAdafactor ? 0.05 : 3e-3,
+        .weight_decay = 0.1,
+        .step = step,
+        .max_gradient_norm = c.clip,
+        .non_finite = c.non_finite};
     GANTRY_RETURN_IF_ERROR(
         engine->BeginStep({.micro_batches = c.accumulation, .optimizer = hyper}));
     double loss = 0.0;
@@ -168,7 +174,8 @@ absl::StatusOr<Outcome> Reference(const Case& c) {
                        .accumulation = c.accumulation,
                        .dtype = c.dtype,
                        .tied = c.tied,
-                       .non_finite = c.non_finite};
+                       .non_finite = c.non_finite,
+                       .optimizer = c.optimizer};
   return LlamaRun().Train(reference);
 }
 
@@ -188,6 +195,11 @@ TEST_P(PlacementLlamaTest, GivesTheBitsOfTheResidentRun) {
   const EngineStatistics statistics = run.engine->statistics();
   EXPECT_LE(statistics.device.slots_peak * statistics.device.slot_bytes.count(), c.device_bytes);
   EXPECT_EQ(statistics.leases_off_plan, 0);
+  // A plan keeps all parameters on the host; without room for them blocks move on demand.
+  const bool plans = c.policy == "planned" &&
+                     (c.topology == DeviceTopology::kUnified || c.host_bytes >= kHostForParameters);
+  EXPECT_EQ(run.engine->movement_report("train").planned, plans)
+      << ::testing::PrintToString(run.logger.messages());
   std::printf("%s: device peak %s, host peak %s\n", c.name.c_str(),
               (statistics.device.slot_bytes * statistics.device.slots_peak).ToString().c_str(),
               (statistics.host.slot_bytes * statistics.host.slots_peak).ToString().c_str());
@@ -247,6 +259,19 @@ std::vector<Case> Cases() {
        .host_bytes = 1400 * k,
        .files = true,
        .accumulation = 3},
+      {.name = "adafactor",
+       .device_bytes = 2400 * k,
+       .host_bytes = 700 * k,
+       .files = true,
+       .optimizer = OptimizerKind::kAdafactor},
+      {.name = "adafactor_unified_large_chunks",
+       .topology = kUnified,
+       .device_bytes = 3800 * k,
+       .files = true,
+       .chunk_elements = 3 * kChunk,
+       .accumulation = 2,
+       .tied = true,
+       .optimizer = OptimizerKind::kAdafactor},
       {.name = "accumulation_recompute",
        .device_bytes = 1800 * k,
        .host_bytes = 1400 * k,
@@ -270,6 +295,21 @@ std::vector<Case> Cases() {
        .threads = 1},
   };
 }
+
+// The same budgets under the policy that plans, after two steps that are timed.
+std::vector<Case> PlannedCases() {
+  std::vector<Case> cases;
+  for (Case c : Cases()) {
+    if (c.policy != "auto") continue;
+    c.name = "planned_" + c.name;
+    c.policy = "planned";
+    cases.push_back(c);
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Planned, PlacementLlamaTest, ::testing::ValuesIn(PlannedCases()),
+                         [](const auto& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(Cases, PlacementLlamaTest, ::testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });

@@ -117,18 +117,19 @@ void RunOne(const CampaignOptions& options, CaseRunner& runner, Shared& shared,
 [[noreturn]] void RunChild(const CampaignOptions& options, Shared& shared, size_t number) {
   Shared::Worker& worker = shared.workers[number];
   CaseRunner runner;
+  const int64_t end = options.first + options.cases;
   while (shared.failures < kFailuresMax) {
     // First what is left of the block of a child that died.
     int64_t index = worker.index + 1;
     if (index >= worker.end) {
       index = shared.next.fetch_add(options.cases_together);
-      worker.end = std::min(index + options.cases_together, options.cases);
-      if (index >= options.cases) break;
+      worker.end = std::min(index + options.cases_together, end);
+      if (index >= end) break;
     }
     for (; index < worker.end && shared.failures < kFailuresMax; ++index) {
       RunOne(options, runner, shared, worker, index);
       const bool tell = options.progress_every > 0 && (index + 1) % options.progress_every == 0;
-      if (tell) std::cerr << "case " << index + 1 << " of " << options.cases << std::endl;
+      if (tell) std::cerr << "case " << index + 1 << " of " << end << std::endl;
     }
   }
   std::cout.flush();
@@ -162,10 +163,11 @@ CampaignResult RunCampaign(const CampaignOptions& options) {
   GANTRY_CHECK(options.workers >= 1 && options.workers <= kWorkersMax) << options.workers;
   SharedMemory memory;
   Shared& shared = *memory.get();
+  shared.next = options.first;
   CampaignResult result;
   std::map<pid_t, size_t> children;
   for (size_t number = 0; number < static_cast<size_t>(options.workers); ++number) {
-    shared.workers[number].index = -1;
+    shared.workers[number].index = options.first - 1;
     children.emplace(Fork(options, shared, number), number);
   }
   while (!children.empty()) {

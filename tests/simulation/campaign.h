@@ -15,6 +15,7 @@
 namespace gantry {
 
 struct CampaignOptions {
+  int64_t first = 0;  // number of the first case
   int64_t cases;
   // Case number `index`, made in the child that runs it. A child asks for ascending numbers.
   std::function<absl::StatusOr<FaultCase>(CaseRunner& runner, int64_t index)> make;

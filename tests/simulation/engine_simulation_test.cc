@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <iostream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/strings.h"
 #include "base/testing/fault_plan.h"
@@ -61,6 +63,57 @@ TEST_P(EngineSimulationTest, ComputesWhatTheOracleComputes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, EngineSimulationTest, ::testing::Range(uint64_t{0}, uint64_t{100}));
+
+// Found by the campaign: without files the host was full of states that the device is home to, and
+// a gradient on its way to its update found no room there.
+INSTANTIATE_TEST_SUITE_P(Found, EngineSimulationTest,
+                         ::testing::Values(uint64_t{1'796'069'802'000'702}));
+
+struct LeastRoom {
+  uint64_t seed;
+  int64_t spare_device_slots;
+};
+
+class EngineLeastRoomTest : public ::testing::TestWithParam<LeastRoom> {};
+
+// What the budget admits never gets stuck, however little room there is to exchange blocks.
+TEST_P(EngineLeastRoomTest, DeviceAndHostExchangeBlocks) {
+  auto drawn = DrawScenario(GetParam().seed);
+  ASSERT_THAT(drawn, IsOk());
+  auto scenario = WithLeastRoom(*std::move(drawn));
+  ASSERT_THAT(scenario, IsOk());
+  scenario->device_slots += GetParam().spare_device_slots;
+  SCOPED_TRACE(Describe(*scenario));
+  const auto expected = RunOracle(*scenario);
+  ASSERT_THAT(expected, IsOk());
+  for (uint64_t order = 0; order < kOrders; ++order) {
+    SCOPED_TRACE(StrCat("order ", order));
+    FaultPlan healthy({});
+    const RunResult result = RunSimulated({.scenario = &*scenario,
+                                           .order_seed = order,
+                                           .faults = &healthy,
+                                           .checkpoint_directory = {}});
+    ASSERT_THAT(result.status, IsOk());
+    EXPECT_EQ(result.fingerprint, *expected);
+  }
+}
+
+std::vector<LeastRoom> LeastRooms() {
+  std::vector<LeastRoom> rooms;
+  for (uint64_t seed = 0; seed < 16; ++seed) rooms.push_back({seed, seed % 3 == 2 ? 6 : 0});
+  // With one slot free on the device and one on the host, a block of two could not move.
+  rooms.push_back({43, 0});
+  rooms.push_back({70, 0});
+  // The host was full of what the device is home to.
+  rooms.push_back({275, 0});
+  rooms.push_back({394, 8});
+  return rooms;
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, EngineLeastRoomTest, ::testing::ValuesIn(LeastRooms()),
+                         [](const auto& info) {
+                           return StrCat(info.param.seed, "and", info.param.spare_device_slots);
+                         });
 
 // The scenarios speculate, and both outcomes come up, or the tests above would not show that the
 // bits stay the same then.

@@ -1,6 +1,7 @@
 // The fault campaign as a program: many random cases, or one again.
 //
 //   fault_campaign --cases=100000 --seed=7 --workers=2
+//   fault_campaign --first=35100 --cases=50 --seed=7    (these of them)
 //   fault_campaign --replay=0:7:0:2:3:1:1:28:0
 #include <unistd.h>
 
@@ -20,15 +21,16 @@ namespace gantry {
 namespace {
 
 struct Arguments {
+  int64_t first = 0;
   int64_t cases = 100'000;
   int64_t seed = 1;
   int64_t workers = 2;
   std::string replay;
 };
 
-bool ReadNumber(std::string_view text, int64_t& value) {
+bool ReadNumber(std::string_view text, int64_t least, int64_t& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && value > 0;
+  return error == std::errc() && end == text.data() + text.size() && value >= least;
 }
 
 bool ReadArgument(std::string_view word, Arguments& arguments) {
@@ -36,9 +38,11 @@ bool ReadArgument(std::string_view word, Arguments& arguments) {
   if (equals == std::string_view::npos) return false;
   const std::string_view name = word.substr(0, equals);
   const std::string_view value = word.substr(equals + 1);
-  if (name == "--cases") return ReadNumber(value, arguments.cases);
-  if (name == "--seed") return ReadNumber(value, arguments.seed);
-  if (name == "--workers") return ReadNumber(value, arguments.workers) && arguments.workers <= 64;
+  if (name == "--first") return ReadNumber(value, 0, arguments.first);
+  if (name == "--cases") return ReadNumber(value, 1, arguments.cases);
+  if (name == "--seed") return ReadNumber(value, 1, arguments.seed);
+  if (name == "--workers")
+    return ReadNumber(value, 1, arguments.workers) && arguments.workers <= 64;
   arguments.replay = value;
   return name == "--replay";
 }
@@ -67,15 +71,17 @@ int Main(int argc, char** argv) {
   Arguments arguments;
   for (int i = 1; i < argc; ++i) {
     if (ReadArgument(argv[i], arguments)) continue;
-    std::cerr << "usage: fault_campaign [--cases=N] [--seed=N] [--workers=N] [--replay=CASE]\n";
+    std::cerr << "usage: fault_campaign [--first=N] [--cases=N] [--seed=N] [--workers=N]\n"
+                 "                      [--replay=CASE]\n";
     return 2;
   }
   if (!arguments.replay.empty()) return Replay(arguments.replay);
-  std::cout << "fault campaign: " << arguments.cases << " cases, seed " << arguments.seed
-            << std::endl;
+  std::cout << "fault campaign: " << arguments.cases << " cases from " << arguments.first
+            << " on, seed " << arguments.seed << std::endl;
   const auto seed = static_cast<uint64_t>(arguments.seed);
   const CampaignResult result =
-      RunCampaign({.cases = arguments.cases,
+      RunCampaign({.first = arguments.first,
+                   .cases = arguments.cases,
                    .make = [seed](CaseRunner& runner,
                                   int64_t index) { return RandomCase(runner, seed, index); },
                    .workers = static_cast<int>(arguments.workers),

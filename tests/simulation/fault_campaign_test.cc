@@ -82,6 +82,8 @@ TEST(FaultCampaign, WhatWasFoundStaysMended) {
   const std::string_view found[] = {
       // The second part of a block could not be unmapped; dropping it again met the first.
       "0:1796068564000151:4:11:53:1:1:12:0",
+      // Any case of this scenario: the healthy run got stuck.
+      "0:1796069802000702:0:2:3:1:1:28:0",
   };
   const CampaignResult result =
       RunCampaign({.cases = std::ssize(found),
@@ -95,10 +97,12 @@ TEST(FaultCampaign, WhatWasFoundStaysMended) {
 // The campaign itself: a case that dies, hangs or is wrong is that case's failure.
 TEST(FaultCampaign, ADeathIsTheFailureOfItsCase) {
   const CampaignResult result =
-      RunCampaign({.cases = 12,
+      RunCampaign({.first = 20,
+                   .cases = 12,
                    .make = [](CaseRunner& runner, int64_t index) -> absl::StatusOr<FaultCase> {
-                     if (index == 3) std::abort();
-                     if (index == 5) return absl::InternalError("no such case");
+                     if (index < 20 || index >= 32) return absl::InternalError("not asked for");
+                     if (index == 23) std::abort();
+                     if (index == 25) return absl::InternalError("no such case");
                      return RandomCase(runner, 5, index);
                    },
                    .workers = 2,
@@ -109,7 +113,7 @@ TEST(FaultCampaign, ADeathIsTheFailureOfItsCase) {
   ASSERT_EQ(result.failures.size(), 2u);
   const std::string both = result.failures[0] + result.failures[1];
   EXPECT_NE(both.find("died of signal 6"), std::string::npos) << both;
-  EXPECT_NE(both.find("case 3"), std::string::npos) << both;
+  EXPECT_NE(both.find("case 23"), std::string::npos) << both;
   EXPECT_NE(both.find("no such case"), std::string::npos) << both;
 }
 

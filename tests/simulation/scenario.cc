@@ -81,18 +81,14 @@ void DrawOptimizer(Dice& dice, Scenario& scenario) {
   if (!CheckSupported(scenario.hyper.kind, scenario.state_format).ok()) {
     scenario.state_format = StateFormat::kF32;
   }
+  if (scenario.update_order == UpdateOrder::kSpeculative || !dice.OneIn(4)) return;
+  scenario.hyper.kind = OptimizerKind::kAdafactor;
+  scenario.state_format = StateFormat::kF32;
+  scenario.model.rows = dice.OneIn(4) ? 0 : 1 + dice.Below(dice.OneIn(2) ? 3 : 300);
 }
 
-}  // namespace
-
-absl::StatusOr<Scenario> DrawScenario(uint64_t seed) {
-  Dice dice(seed);
-  Scenario scenario;
-  scenario.seed = seed;
-  DrawModel(dice, scenario);
-  DrawMachine(dice, scenario);
-  DrawOptimizer(dice, scenario);
-  // The least budgets by trial: those of one tier depend on the other, and on the policy.
+// By trial: the least budget of one tier depends on the other, and on the policy.
+absl::Status FindLeastBudgets(Scenario& scenario) {
   constexpr int64_t kAmple = 300;
   scenario.host_slots = kAmple;
   const auto find = [&](int64_t& slots) -> absl::Status {
@@ -104,12 +100,33 @@ absl::StatusOr<Scenario> DrawScenario(uint64_t seed) {
     return tried;
   };
   GANTRY_RETURN_IF_ERROR(find(scenario.device_slots));
-  if (scenario.topology == DeviceTopology::kDiscrete) {
-    GANTRY_RETURN_IF_ERROR(find(scenario.host_slots));
-  }
+  return scenario.topology == DeviceTopology::kDiscrete ? find(scenario.host_slots)
+                                                        : absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Scenario> DrawScenario(uint64_t seed) {
+  Dice dice(seed);
+  Scenario scenario;
+  scenario.seed = seed;
+  DrawModel(dice, scenario);
+  DrawMachine(dice, scenario);
+  DrawOptimizer(dice, scenario);
+  GANTRY_RETURN_IF_ERROR(FindLeastBudgets(scenario));
   const int64_t slack = dice.OneIn(3) ? 0 : dice.OneIn(4) ? 60 : 12;
   scenario.device_slots += dice.Below(slack + 1);
   scenario.host_slots += dice.Below(slack + 1);
+  return scenario;
+}
+
+absl::StatusOr<Scenario> WithLeastRoom(Scenario scenario) {
+  scenario.topology = DeviceTopology::kDiscrete;
+  scenario.files = false;
+  scenario.policy = "static";
+  scenario.fractions.spill_optimizer = 0.0;
+  scenario.update_order = UpdateOrder::kExact;
+  GANTRY_RETURN_IF_ERROR(FindLeastBudgets(scenario));
   return scenario;
 }
 

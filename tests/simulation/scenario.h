@@ -51,6 +51,11 @@ struct Scenario {
 // Errors: those of an engine that cannot be made for another reason than a budget.
 absl::StatusOr<Scenario> DrawScenario(uint64_t seed);
 
+// The same model on the machine with the least room: a static placement on a discrete device, no
+// files, and the least budgets. Every block has one place, and device and host must exchange them.
+// Errors: as of DrawScenario.
+absl::StatusOr<Scenario> WithLeastRoom(Scenario scenario);
+
 // One line.
 std::string Describe(const Scenario& scenario);
 

@@ -112,7 +112,7 @@ absl::Status SaveInMemory(ParameterStore& store, const ToyModel& model, int64_t 
       if (!store.layout().HasState(kind, tensor)) continue;
       const int64_t size = kind == StateKind::kParameter ? SizeOf(spec.dtype) : 4;
       std::vector<std::byte>& bytes = state.values[{static_cast<int>(kind), tensor.value()}];
-      bytes.resize(static_cast<size_t>(store.layout().placement(tensor).elements * size));
+      bytes.resize(static_cast<size_t>(store.layout().StateElements(kind, tensor) * size));
       GANTRY_RETURN_IF_ERROR(store.ReadState(kind, tensor, 0, bytes));
     }
   }

@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/file_calls.h"
 #include "base/strings.h"
 #include "nvme/run_directory.h"
@@ -31,9 +32,10 @@ SpillFolders::~SpillFolders() {
 
 std::string SpillFolders::WhatIsLeft(Run run) const {
   PosixFileCalls files;
+  MonotonicClock clock;
   for (const std::string& path : paths_) {
     if (run == Run::kFaulty) {
-      const auto cleaned = RunDirectory::CleanStale(files, path);
+      const auto cleaned = RunDirectory::CleanStale(files, clock, path);
       if (!cleaned.ok()) return cleaned.status().ToString();
     }
     for (const auto& entry : std::filesystem::directory_iterator(path)) return entry.path();

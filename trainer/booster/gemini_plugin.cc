@@ -26,7 +26,7 @@ void TellOfDeadRuns(const GeminiPlugin::Options& options) {
   std::string folders;
   for (const std::string& folder : options.memory->spill_dirs) {
     const absl::StatusOr<std::vector<StaleRun>> runs =
-        RunDirectory::FindStale(*options.files, folder);
+        RunDirectory::FindStale(*options.files, *options.clock, folder);
     // A folder that cannot be used is an error when this run makes its own directory there.
     if (!runs.ok()) continue;
     const int64_t here = std::count_if(runs->begin(), runs->end(), [](const StaleRun& run) {
@@ -67,6 +67,7 @@ absl::StatusOr<std::unique_ptr<GeminiPlugin>> GeminiPlugin::Create(const Options
                                           .device_memory = memory.device_memory,
                                           .host_memory = memory.host_memory,
                                           .spill_directories = memory.spill_dirs,
+                                          .spill_shares = memory.spill_shares,
                                           .verification = memory.verification,
                                           .io = memory.io,
                                           .policy = memory.policy,

@@ -13,6 +13,7 @@
 #include "chunk/chunk_layout.h"
 #include "chunk/optimizer_states.h"
 #include "device/device.h"
+#include "gemini/optimizer_step.h"
 #include "trainer/booster/learning_rate.h"
 #include "trainer/booster/token_sampler.h"
 #include "trainer/data/byte_corpus.h"
@@ -39,6 +40,10 @@ absl::Status ValidateMemory(const MemoryConfig& memory) {
     return InvalidArgument(
         "memory.host_memory: an emulated device needs host memory beside it; "
         "give at least a few MiB, like 512MiB, or set memory.device=unified");
+  }
+  if (!memory.spill_shares.empty() && memory.spill_shares.size() != memory.spill_dirs.size()) {
+    return InvalidArgument("memory.spill_shares: there must be as many as memory.spill_dirs, ",
+                           memory.spill_dirs.size(), ", not ", memory.spill_shares.size());
   }
   if (memory.chunk_elements % kChunkGranularityElements != 0) {
     return InvalidArgument("memory.chunk_elements: must be 0 or a multiple of ",
@@ -90,6 +95,8 @@ absl::Status ValidateTraining(const RunConfig& config) {
   GANTRY_RETURN_IF_ERROR(ValidateModel(config));
   GANTRY_RETURN_IF_ERROR(
       Within(CheckSupported(config.optimizer.kind, config.optimizer.state_format), "optimizer"));
+  GANTRY_RETURN_IF_ERROR(Within(CheckUpdateOrder(config.optimizer.kind, config.memory.update_order),
+                                "memory.update_order"));
   GANTRY_RETURN_IF_ERROR(Within(ValidateSchedule(ScheduleOf(config)), "schedule"));
   return ValidateData(config);
 }

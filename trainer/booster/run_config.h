@@ -50,16 +50,17 @@ struct MemoryConfig {
   Bytes device_memory = 1_GiB;
   Bytes host_memory = 1_GiB;                 // not used by a unified device
   std::vector<std::string> spill_dirs = {};  // folders; none: no file tier
+  std::vector<double> spill_shares = {};     // relative speed of each of them; none: measured
   IoPreference io = IoPreference::kAuto;
   Verification verification = Verification::kEveryRead;
   UpdateOrder update_order = UpdateOrder::kExact;
-  std::string policy = "auto";
+  std::string policy = "planned";
   StaticFractions static_fractions = {};
   int64_t look_ahead = 8;
   int64_t chunk_elements = 0;    // 0: chosen from the model and the budgets
   Bytes lane_bandwidth = 0_B;    // per second, of an emulated device; 0: as fast as memory
   Nanoseconds lane_latency = 0;  // of an emulated device
-  std::string trace;             // file for the trace of a training step; empty: none
+  std::string trace = {};        // file for the trace of a training step; empty: none
   TraceNames trace_names = TraceNames::kKeep;
 };
 

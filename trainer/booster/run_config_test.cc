@@ -9,7 +9,9 @@
 #include "base/bytes.h"
 #include "base/dtype.h"
 #include "base/testing/status_matchers.h"
+#include "chunk/optimizer_states.h"
 #include "device/device.h"
+#include "gemini/parameter_store.h"
 #include "trainer/booster/learning_rate.h"
 
 namespace gantry {
@@ -42,6 +44,23 @@ TEST(RunConfig, ContradictionsNameTheKey) {
          c.memory.device = DeviceTopology::kDiscrete;
          c.memory.host_memory = 0_B;
        }},
+      {"optimizer: ",
+       [](RunConfig& c) {
+         c.optimizer.kind = OptimizerKind::kAdafactor;
+         c.optimizer.state_format = StateFormat::kEightBit;
+       }},
+      {"memory.update_order: ",
+       [](RunConfig& c) {
+         c.optimizer.kind = OptimizerKind::kAdafactor;
+         c.memory.update_order = UpdateOrder::kSpeculative;
+       }},
+      {"memory.spill_shares: there must be as many as memory.spill_dirs, 0, not 1",
+       [](RunConfig& c) { c.memory.spill_shares = {1.0}; }},
+      {"memory.spill_shares: there must be as many as memory.spill_dirs, 2, not 3",
+       [](RunConfig& c) {
+         c.memory.spill_dirs = {"a", "b"};
+         c.memory.spill_shares = {1.0, 2.0, 3.0};
+       }},
       {"memory.chunk_elements: ", [](RunConfig& c) { c.memory.chunk_elements = 12345; }},
       {"generate: ", [](RunConfig& c) { c.generate.sampling.top_p = 0; }},
       {"schedule: ",
@@ -59,6 +78,14 @@ TEST(RunConfig, ContradictionsNameTheKey) {
     EXPECT_THAT(ValidateTraining(config),
                 StatusIs(absl::StatusCode::kInvalidArgument, ::testing::StartsWith(item.message)));
   }
+}
+
+TEST(RunConfig, SharesAreForEachSpillFolderOrNone) {
+  RunConfig config = Valid();
+  config.memory.spill_dirs = {"a", "b"};
+  EXPECT_THAT(ValidateTraining(config), IsOk());
+  config.memory.spill_shares = {3.5, 1e9};
+  EXPECT_THAT(ValidateTraining(config), IsOk());
 }
 
 TEST(RunConfig, AUnifiedDeviceNeedsNoHostMemory) {

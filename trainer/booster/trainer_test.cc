@@ -364,7 +364,8 @@ TEST_F(TrainerTest, TheEngineResumesAcrossBudgets) {
   config_.memory = {.device = DeviceTopology::kDiscrete,
                     .device_memory = 4_MiB,
                     .host_memory = 4_MiB,
-                    .spill_dirs = {directory_},
+                    .spill_dirs = {directory_, directory_},
+                    .spill_shares = {1.0, 3.0},
                     .chunk_elements = kChunkGranularityElements};
   std::vector<double> losses;
   Outcome last;
@@ -400,7 +401,12 @@ TEST_F(TrainerTest, TheEngineResumesAcrossBudgets) {
                             .settings = settings_});
     ASSERT_THAT(outcome, IsOk());
     losses.insert(losses.end(), outcome->losses.begin(), outcome->losses.end());
-    EXPECT_GT(outcome->summary.engine.value_or(EngineStatistics{}).leases, 0);
+    const EngineStatistics statistics = outcome->summary.engine.value_or(EngineStatistics{});
+    EXPECT_GT(statistics.leases, 0);
+    if (steps == 3) {
+      ASSERT_EQ(statistics.stripes.size(), 2U);
+      EXPECT_EQ(statistics.stripes[0].share, 0.25);
+    }
     last = *std::move(outcome);
   }
   EXPECT_EQ(losses, expected->losses);

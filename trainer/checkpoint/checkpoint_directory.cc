@@ -160,7 +160,7 @@ absl::StatusOr<StateEntry> WriteOneState(ParameterStore& store, TensorId id, Sta
                                          std::span<std::byte> buffer, StateFileWriter& file) {
   const TensorSpec& spec = store.layout().tensor(id);
   const int64_t element_bytes = SizeOf(SavedDType(kind, spec.dtype));
-  const int64_t elements = store.layout().placement(id).elements;
+  const int64_t elements = store.layout().StateElements(kind, id);
   const int64_t per_piece = static_cast<int64_t>(buffer.size()) / element_bytes;
   StateEntry entry{
       .kind = kind, .offset = file.bytes(), .bytes = elements * element_bytes, .checksum = {}};

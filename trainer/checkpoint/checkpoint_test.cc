@@ -142,6 +142,19 @@ TEST_F(CheckpointTest, OnlyTheStatesThatThereAreAreSaved) {
   EXPECT_EQ(AllStates(*target.store), AllStates(*lion.store));
 }
 
+TEST_F(CheckpointTest, FactorsAreSavedAndComeBack) {
+  SmallStore source = MakeSmallStore(SmallModel(), kChunk, OptimizerKind::kAdafactor);
+  FillStates(*source.store, 8);
+  const auto checkpoint = Checkpoint::Open(&files_, Save(*source.store));
+  ASSERT_THAT(checkpoint, IsOk());
+  EXPECT_EQ(checkpoint->manifest().optimizer, OptimizerKind::kAdafactor);
+  // 77 + 33 + 1 trained elements of 4 bytes, 7 rows and 11 columns, a vector and a scalar.
+  EXPECT_EQ(checkpoint->manifest().state_bytes(), 111 * 4 + (7 + 11 + 33 + 1) * 4 + 15 * 2);
+  SmallStore target = MakeSmallStore(SmallModel(), kChunk, OptimizerKind::kAdafactor);
+  ASSERT_THAT(checkpoint->Restore(*target.store), IsOk());
+  EXPECT_EQ(AllStates(*target.store), AllStates(*source.store));
+}
+
 TEST_F(CheckpointTest, AnotherOptimizerIsRefusedUnlessNothingIsTrained) {
   const auto checkpoint = Checkpoint::Open(&files_, saved_);
   ASSERT_THAT(checkpoint, IsOk());

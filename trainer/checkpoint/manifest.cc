@@ -135,9 +135,16 @@ absl::Status ParseShape(const Json& object, TensorEntry& tensor) {
   return absl::OkStatus();
 }
 
-// The state must be the one of `kind` that begins at `offset`.
+// Where the tensor's states begin, and whose they are.
+struct StatesContext {
+  int64_t offset;
+  OptimizerKind optimizer;
+};
+
+// The state must be the one of `kind` that begins at the offset.
 absl::StatusOr<StateEntry> ParseState(const Json& object, const TensorEntry& tensor, StateKind kind,
-                                      int64_t offset) {
+                                      const StatesContext& context) {
+  const int64_t offset = context.offset;
   const DType dtype = SavedDType(kind, tensor.dtype);
   GANTRY_ASSIGN_OR_RETURN(const std::string kind_name, Text(object, "kind"));
   GANTRY_ASSIGN_OR_RETURN(const std::string dtype_name, Text(object, "dtype"));
@@ -148,7 +155,7 @@ absl::StatusOr<StateEntry> ParseState(const Json& object, const TensorEntry& ten
   StateEntry state{.kind = kind, .offset = 0, .bytes = 0, .checksum = {}};
   GANTRY_ASSIGN_OR_RETURN(state.offset, Count(object, "offset"));
   GANTRY_ASSIGN_OR_RETURN(state.bytes, Count(object, "bytes"));
-  const int64_t bytes = tensor.elements() * SizeOf(dtype);
+  const int64_t bytes = StateElements(kind, tensor.shape, context.optimizer) * SizeOf(dtype);
   if (state.offset != offset || state.bytes != bytes) {
     return DataLoss("its ", Name(kind), " lies at ", state.offset, " with ", state.bytes,
                     " bytes, not at ", offset, " with ", bytes);
@@ -158,21 +165,14 @@ absl::StatusOr<StateEntry> ParseState(const Json& object, const TensorEntry& ten
   return state;
 }
 
-// Where the tensor's states begin, and whose they are.
-struct StatesContext {
-  int64_t offset;
-  OptimizerKind optimizer;
-};
-
-absl::Status ParseStates(const Json& object, const StatesContext& context, TensorEntry& tensor) {
+absl::Status ParseStates(const Json& object, StatesContext context, TensorEntry& tensor) {
   GANTRY_ASSIGN_OR_RETURN(const Json* states, Array(object, "states"));
   const std::vector<StateKind> kinds =
       SavedStates(tensor.dtype, tensor.trainability, context.optimizer);
-  int64_t offset = context.offset;
   if (states->size() != kinds.size()) return DataLoss("it has ", states->size(), " states");
   for (size_t i = 0; i < kinds.size(); ++i) {
-    GANTRY_ASSIGN_OR_RETURN(StateEntry state, ParseState((*states)[i], tensor, kinds[i], offset));
-    offset += state.bytes;
+    GANTRY_ASSIGN_OR_RETURN(StateEntry state, ParseState((*states)[i], tensor, kinds[i], context));
+    context.offset += state.bytes;
     tensor.states.push_back(std::move(state));
   }
   return absl::OkStatus();
@@ -283,7 +283,7 @@ std::vector<StateKind> SavedStates(DType dtype, Trainability trainability,
                                                        : StateKind::kMaster};
   const OptimizerStates states = StatesOf(optimizer);
   if (states.momentum) kinds.push_back(StateKind::kMomentum);
-  if (states.variance) kinds.push_back(StateKind::kVariance);
+  if (states.variance || FactorsVariance(optimizer)) kinds.push_back(StateKind::kVariance);
   return kinds;
 }
 

@@ -72,6 +72,8 @@ TEST(Manifest, SavesWhatCannotBeDerived) {
     EXPECT_THAT(SavedStates(DType::kBF16, Trainability::kFrozen, kind),
                 ElementsAre(StateKind::kParameter));
   }
+  EXPECT_THAT(SavedStates(DType::kBF16, Trainability::kTrainable, kAdafactor),
+              ElementsAre(StateKind::kMaster, StateKind::kVariance));
   EXPECT_EQ(SavedDType(StateKind::kParameter, DType::kBF16), DType::kBF16);
   EXPECT_EQ(SavedDType(StateKind::kMomentum, DType::kBF16), DType::kF32);
 }
@@ -104,6 +106,25 @@ TEST(Manifest, NamesItsOptimizer) {
   const auto old = ParseManifest(Forge("\"optimizer\": \"adamw\",\n", ""));
   ASSERT_THAT(old, IsOk());
   EXPECT_EQ(old->optimizer, OptimizerKind::kAdamW);
+}
+
+TEST(Manifest, AFactoredVarianceIsAsLongAsItsFactors) {
+  CheckpointManifest adafactor = Example();
+  adafactor.optimizer = OptimizerKind::kAdafactor;
+  std::vector<StateEntry>& states = adafactor.tensors[0].states;  // of [2, 3]
+  states.erase(states.begin() + 1);
+  states[1].offset = 24;
+  for (const int64_t factors : {2 + 3, 2 * 3}) {
+    states[1].bytes = factors * 4;
+    adafactor.tensors[1].states[0].offset = 24 + states[1].bytes;
+    const auto parsed = ParseManifest(*SerializeManifest(adafactor));
+    if (factors == 5) {
+      ASSERT_THAT(parsed, IsOk());
+      EXPECT_EQ(parsed->tensors[0].states[1].bytes, 20);
+    } else {
+      EXPECT_THAT(parsed, StatusIs(absl::StatusCode::kDataLoss, "not at 24 with 20"));
+    }
+  }
 }
 
 TEST(Manifest, AnEmptyModelIsAModel) { EXPECT_THAT(ParseManifest(*SerializeManifest({})), IsOk()); }

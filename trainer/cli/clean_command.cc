@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/clock.h"
 #include "base/file_calls.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
@@ -98,12 +99,13 @@ std::string CleanText(const std::vector<StaleRun>& runs, Effect effect) {
 CommandResult CleanCommand(Arguments arguments, const CommandContext& context) {
   const absl::StatusOr<CleanRequest> request = ParseRequest(*context.files, std::move(arguments));
   if (!request.ok()) return UsageError(request.status());
+  MonotonicClock clock;
   std::vector<StaleRun> runs;
   absl::Status first_error;
   for (const std::string& folder : request->folders) {
     const auto found = request->effect == Effect::kRemove
-                           ? RunDirectory::CleanStale(*context.files, folder)
-                           : RunDirectory::FindStale(*context.files, folder);
+                           ? RunDirectory::CleanStale(*context.files, clock, folder)
+                           : RunDirectory::FindStale(*context.files, clock, folder);
     if (found.ok()) runs.insert(runs.end(), found->begin(), found->end());
     if (first_error.ok()) first_error = found.status();
   }

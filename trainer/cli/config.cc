@@ -103,10 +103,11 @@ std::string Quoted(const std::string& text) { return nlohmann::json(text).dump()
 
 std::string YamlValue(const ConfigField& field) {
   std::vector<std::string> values = ValuesOf(field);
-  if (std::holds_alternative<ListField>(field.target)) {
+  if (IsList(field)) {
+    const bool numbers = std::holds_alternative<RealListField>(field.target);
     std::string list = "[";
     for (size_t i = 0; i < values.size(); ++i) {
-      list += StrCat(i == 0 ? "" : ", ", Quoted(values[i]));
+      list += StrCat(i == 0 ? "" : ", ", numbers ? values[i] : Quoted(values[i]));
     }
     return list + "]";
   }
@@ -158,7 +159,7 @@ absl::Status ApplyOverride(std::string_view key, const std::optional<std::string
   const absl::StatusOr<const ConfigField*> field = FindOverride(fields, key);
   if (!field.ok()) return InvalidArgument(typed, ": ", FromAbsl(field.status().message()));
   std::vector<std::string> values;
-  if (std::holds_alternative<ListField>((*field)->target)) {
+  if (IsList(**field)) {
     values = SplitList(value.value_or(""));
   } else if (value.has_value()) {
     values = {*value};

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -153,7 +154,9 @@ bool Take(const NameField& field, const std::string& text) {
   *field.value = text;
   return true;
 }
-bool Take(const ListField&, const std::string&) { return false; }  // SetField handles lists
+// SetField handles lists.
+bool Take(const ListField&, const std::string&) { return false; }
+bool Take(const RealListField&, const std::string&) { return false; }
 bool Take(const ChoiceField& field, const std::string& text) {
   const auto found = std::find(field.names.begin(), field.names.end(), text);
   if (found == field.names.end()) return false;
@@ -179,8 +182,16 @@ std::string DescribeType(const ConfigField& field) {
                  [](const TextField&) { return StrCat("text"); },
                  [](const NameField& f) { return OneOf(f.names); },
                  [](const ListField&) { return StrCat("a list of text"); },
+                 [](const RealListField& f) {
+                   return StrCat("a list, each ", DescribeReal(f.least, f.most));
+                 },
                  [](const ChoiceField& f) { return OneOf(f.names); }},
       field.target);
+}
+
+bool IsList(const ConfigField& field) {
+  return std::holds_alternative<ListField>(field.target) ||
+         std::holds_alternative<RealListField>(field.target);
 }
 
 std::vector<std::string> ValuesOf(const ConfigField& field) {
@@ -197,6 +208,11 @@ std::vector<std::string> ValuesOf(const ConfigField& field) {
                  [](const TextField& f) { return Values{*f.value}; },
                  [](const NameField& f) { return Values{*f.value}; },
                  [](const ListField& f) { return *f.value; },
+                 [](const RealListField& f) {
+                   Values values;
+                   for (const double number : *f.value) values.push_back(NumberText(number));
+                   return values;
+                 },
                  [](const ChoiceField& f) { return Values{std::string(f.names[f.get()])}; }},
       field.target);
 }
@@ -210,6 +226,18 @@ absl::Status SetField(const ConfigField& field, std::span<const std::string> val
   }
   if (const auto* list = std::get_if<ListField>(&field.target)) {
     list->value->assign(values.begin(), values.end());
+    return absl::OkStatus();
+  }
+  if (const auto* list = std::get_if<RealListField>(&field.target)) {
+    std::vector<double> numbers;
+    for (const std::string& value : values) {
+      const std::optional<double> number = ParseNumber<double>(value);
+      if (!number.has_value() || !InRange(*number, list->least, list->most)) {
+        return expected(StrCat("'", value, "'"));
+      }
+      numbers.push_back(*number);
+    }
+    *list->value = std::move(numbers);
     return absl::OkStatus();
   }
   if (values.size() != 1) return expected(StrCat("a list of ", values.size()));

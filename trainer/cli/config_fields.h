@@ -57,13 +57,19 @@ struct NameField {  // one of a few names
 struct ListField {
   std::vector<std::string>* value;
 };
+struct RealListField {
+  std::vector<double>* value;
+  double least;
+  double most;
+};
 struct ChoiceField {  // an enum, whose values are 0, 1, ... in the order of the names
   std::vector<std::string_view> names;
   std::function<size_t()> get;
   std::function<void(size_t)> set;
 };
-using FieldTarget = std::variant<IntegerField, SeedField, RealField, DefaultedRealField, SizeField,
-                                 FlagField, TextField, NameField, ListField, ChoiceField>;
+using FieldTarget =
+    std::variant<IntegerField, SeedField, RealField, DefaultedRealField, SizeField, FlagField,
+                 TextField, NameField, ListField, RealListField, ChoiceField>;
 
 // What a setting can change.
 enum class FieldEffect {
@@ -82,6 +88,8 @@ std::vector<ConfigField> FieldsOf(RunConfig& config);
 
 // "a whole number from 1 to 1024", for help and errors.
 std::string DescribeType(const ConfigField& field);
+// Whether it takes any number of values.
+bool IsList(const ConfigField& field);
 // The values as text: one of a scalar, any number of a list.
 std::vector<std::string> ValuesOf(const ConfigField& field);
 // Errors: kInvalidArgument as "expected a whole number from 1 to 1024, not 'many'".

@@ -91,19 +91,22 @@ void AddOptimizer(OptimizerConfig& c, LearningRateSchedule& s, Fields& fields) {
                               .most = 0.999999};
   };
   const Fields rows = {
-      {"optimizer.kind", kNumbers, Choice(c.kind, {"adamw", "adam", "sgd", "lion"}),
-       "what makes a step of a gradient; lion and sgd keep one moment, the others two"},
+      {"optimizer.kind", kNumbers, Choice(c.kind, {"adamw", "adam", "sgd", "lion", "adafactor"}),
+       "what makes a step of a gradient; adamw and adam keep two moments, lion and sgd one, "
+       "adafactor factors by row and column"},
       // SettingsOf says what of it decides the numbers.
       {"optimizer.state_format", kMachine,
        Choice(c.state_format, {"f32", "split_master", "eight_bit"}),
        "split_master: the same numbers in 2 bytes less per bf16 parameter (adamw, adam); "
-       "eight_bit: moments in 8 bits, other numbers"},
+       "eight_bit: moments in 8 bits, other numbers (all but adafactor)"},
       {"optimizer.beta1", kNumbers, beta(c.beta1, Beta1Of),
-       "decay of the first moment; of sgd, its momentum"},
+       "decay of the first moment; of sgd, its momentum; not adafactor's"},
       {"optimizer.beta2", kNumbers, beta(c.beta2, Beta2Of),
-       "decay of the second moment, and of lion's only one; if not set 0.95, lion 0.99; not sgd's"},
+       "decay of the second moment, and of lion's only one; if not set 0.95, lion 0.99; not sgd's "
+       "nor adafactor's, which is step^-0.8"},
       {"optimizer.epsilon", kNumbers, RealField{&c.epsilon, kTiny, 1.0},
-       "added to the root of the second moment of adamw and adam"},
+       "added to the root of the second moment of adamw and adam; of adafactor, the least root of "
+       "a second moment and the least mean of row factors"},
       {"optimizer.weight_decay", kNumbers, RealField{&c.weight_decay, 0.0, 100.0},
        "of matrices; norms have none; part of the gradient with adam and sgd"},
       {"optimizer.max_gradient_norm", kNumbers, RealField{&c.max_gradient_norm, 0.0, kLargest},
@@ -132,13 +135,15 @@ void AddMemory(MemoryConfig& c, Fields& fields) {
        "budget on the host; not used when unified"},
       {"memory.spill_dirs", kMachine, ListField{&c.spill_dirs},
        "folders on fast disks for what fits neither; none: no files"},
+      {"memory.spill_shares", kMachine, RealListField{&c.spill_shares, kTiny, 1e9},
+       "relative speed of each of spill_dirs, which gets as much of every block; none: measured"},
       {"memory.io", kMachine, Choice(c.io, {"auto", "io_uring", "threads"}),
        "how files are read and written"},
       {"memory.verify", kMachine, Choice(c.verification, {"every_read", "off"}),
        "checksums of blocks in files: compared at every read, or not kept"},
       {"memory.update_order", kMachine, Choice(c.update_order, {"exact", "speculative"}),
        "speculative: states in files are updated before the gradient norm is known, and once more "
-       "if it then clips; the same numbers, twice the file space for states"},
+       "if it then clips; the same numbers, twice the file space for states; not with adafactor"},
       {"memory.policy", kMachine, NameField{&c.policy, Policies()}, "what lies where"},
       {"memory.look_ahead", kMachine, IntegerField{&c.look_ahead, 0, 1 << 20},
        "operators whose parameters are fetched ahead; 0: on demand"},

@@ -60,6 +60,7 @@ memory:
   device_memory: 128MiB
   host_memory: 1.5 GiB
   spill_dirs: [/tmp/x, "/tmp/y,z"]
+  spill_shares: [2, 0.5]
   io: threads
   policy: lru
 train: {dtype: f32, recompute: layer, resume: never}
@@ -77,6 +78,7 @@ train: {dtype: f32, recompute: layer, resume: never}
   EXPECT_EQ(config.memory.device_memory, 128_MiB);
   EXPECT_EQ(config.memory.host_memory, 1536_MiB);
   EXPECT_THAT(config.memory.spill_dirs, ElementsAre("/tmp/x", "/tmp/y,z"));
+  EXPECT_THAT(config.memory.spill_shares, ElementsAre(2.0, 0.5));
   EXPECT_EQ(config.memory.io, IoPreference::kThreads);
   EXPECT_EQ(config.memory.policy, "lru");
   EXPECT_EQ(config.model.parameter_dtype, DType::kF32);
@@ -122,11 +124,21 @@ TEST(Config, YamlErrorsNameLineKeyAndExpectation) {
        "'12 parsecs'"},
       {"memory: {host_memory: -1MiB}",
        "c.yaml:1: memory.host_memory: expected a size like 128MiB, not '-1MiB'"},
+      {"memory: {spill_shares: [1, 0]}",
+       "c.yaml:1: memory.spill_shares: expected a list, each a number above 0 and at most 1e+09, "
+       "not '0'"},
+      {"memory: {spill_shares: [1, .inf]}",
+       "c.yaml:1: memory.spill_shares: expected a list, each a number above 0 and at most 1e+09, "
+       "not '.inf'"},
+      {"memory: {spill_shares: [fast]}",
+       "c.yaml:1: memory.spill_shares: expected a list, each a number above 0 and at most 1e+09, "
+       "not 'fast'"},
       {"memory: {device: gpu}",
        "c.yaml:1: memory.device: expected one of unified, emulated, not 'gpu'"},
       {"train: {dtype: f16}", "c.yaml:1: train.dtype: expected one of f32, bf16, not 'f16'"},
       {"memory: {policy: best}",
-       "c.yaml:1: memory.policy: expected one of device, cpu, static, auto, lru, not 'best'"},
+       "c.yaml:1: memory.policy: expected one of planned, device, cpu, static, auto, lru, not "
+       "'best'"},
       {"model: {layer: 3}", "c.yaml:1: unknown key 'model.layer', did you mean 'model.layers'?"},
       {"modle: {layers: 3}", "c.yaml:1: unknown key 'modle.layers', did you mean 'model.layers'?"},
       {"layers: 3", "c.yaml:1: unknown key 'layers', did you mean 'model.layers'?"},
@@ -155,11 +167,13 @@ TEST(Config, OverridesTakeShortAndLongNames) {
   RunConfig config;
   ASSERT_THAT(ApplyOverride("train.steps", "7", config), IsOk());
   ASSERT_THAT(ApplyOverride("spill_dirs", "/x=y,/z", config), IsOk());
+  ASSERT_THAT(ApplyOverride("spill_shares", "1,3.5", config), IsOk());
   ASSERT_THAT(ApplyOverride("tie_embeddings", std::nullopt, config), IsOk());
   ASSERT_THAT(ApplyOverride("files", "a,b c,,d", config), IsOk());
   ASSERT_THAT(ApplyOverride("prompt", "", config), IsOk());
   EXPECT_EQ(config.train.steps, 7);
   EXPECT_THAT(config.memory.spill_dirs, ElementsAre("/x=y", "/z"));
+  EXPECT_THAT(config.memory.spill_shares, ElementsAre(1.0, 3.5));
   EXPECT_TRUE(config.model.tie_embeddings);
   EXPECT_THAT(config.data.files, ElementsAre("a", "b c", "d"));
   EXPECT_EQ(config.generate.prompt, "");
@@ -225,6 +239,8 @@ RunConfig Unusual() {
       *name.value = *name.value == name.names[0] ? name.names[1] : name.names[0];
     } else if (std::holds_alternative<ListField>(field.target)) {
       *std::get<ListField>(field.target).value = {"x, y", "[z]", "", "- q"};
+    } else if (std::holds_alternative<RealListField>(field.target)) {
+      *std::get<RealListField>(field.target).value = {0.1, 1e9, 3.0};
     } else {
       const auto& choice = std::get<ChoiceField>(field.target);
       choice.set(choice.get() == 0 ? 1 : 0);
@@ -324,8 +340,9 @@ TEST(Config, OptimizersHaveTheirOwnBetas) {
     const char* beta1;
     const char* beta2;
   };
-  for (const Case& c : {Case{"adamw", "0.9", "0.95"}, Case{"adam", "0.9", "0.95"},
-                        Case{"sgd", "0.9", "0"}, Case{"lion", "0.9", "0.99"}}) {
+  for (const Case& c :
+       {Case{"adamw", "0.9", "0.95"}, Case{"adam", "0.9", "0.95"}, Case{"sgd", "0.9", "0"},
+        Case{"lion", "0.9", "0.99"}, Case{"adafactor", "0.9", "0"}}) {
     RunConfig config;
     ASSERT_THAT(ApplyOverride("optimizer.kind", c.kind, config), IsOk());
     EXPECT_EQ(SettingsOf(config).at("optimizer.kind"), c.kind);
@@ -341,8 +358,8 @@ TEST(Config, OptimizersHaveTheirOwnBetas) {
   EXPECT_EQ(Beta2Of(config.optimizer), 0.5);
   EXPECT_THAT(YamlError("optimizer: {beta2: 1}"),
               HasSubstr("optimizer.beta2: expected a number of at least 0 and at most 0.999999"));
-  EXPECT_THAT(YamlError("optimizer: {kind: adafactor}"),
-              HasSubstr("expected one of adamw, adam, sgd, lion, not 'adafactor'"));
+  EXPECT_THAT(YamlError("optimizer: {kind: adagrad}"),
+              HasSubstr("expected one of adamw, adam, sgd, lion, adafactor, not 'adagrad'"));
 }
 
 TEST(Config, OfTheStateFormatOnlyWhatChangesNumbersIsASetting) {

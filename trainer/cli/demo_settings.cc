@@ -38,7 +38,7 @@ DemoSettings DemoSettings::Make(DemoLength length) {
   config.memory.device = DeviceTopology::kDiscrete;
   config.memory.device_memory = 128_MiB;
   config.memory.host_memory = 512_MiB;
-  config.memory.policy = "auto";
+  config.memory.policy = "planned";
   config.train.steps = quick ? 3 : 22;
   config.train.eval_every = 0;
   config.train.log_every = 1;
@@ -52,6 +52,7 @@ MemoryConfig ResidentMemory(const MemoryConfig& budgeted, Bytes model_state, Byt
   memory.device_memory = model_state + activations * 2 + 128_MiB;
   memory.host_memory = 64_MiB;
   memory.spill_dirs.clear();
+  memory.spill_shares.clear();
   memory.policy = "device";
   memory.chunk_elements = 0;
   return memory;

@@ -44,7 +44,7 @@ class ExitCheckTest : public ::testing::Test {
 TEST_F(ExitCheckTest, ARunThatGivesAllBackIsNotTalkedOf) {
   ExitCheck check = Check(&files_);
   {
-    const auto run = RunDirectory::Create(&files_, folder_);
+    const auto run = RunDirectory::Create(&files_, clock_, folder_);
     GANTRY_CHECK_OK(run.status());
     GANTRY_CHECK_OK((*run)->CreateFile("blocks", 0).status());
   }
@@ -55,7 +55,7 @@ TEST_F(ExitCheckTest, ARunThatGivesAllBackIsNotTalkedOf) {
 
 TEST_F(ExitCheckTest, WhatIsLeftIsNamedInOneWarning) {
   ExitCheck check = Check(&files_);
-  const auto run = RunDirectory::Create(&files_, folder_);
+  const auto run = RunDirectory::Create(&files_, clock_, folder_);
   GANTRY_CHECK_OK(run.status());
   const auto file = (*run)->CreateFile("blocks", 0);
   GANTRY_CHECK_OK(file.status());

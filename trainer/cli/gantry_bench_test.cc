@@ -34,9 +34,9 @@ struct Expected {
 
 const std::vector<Expected> kBenchmarks = {
     {"io",
-     {"read", "write", "mixed", "checksum", "cpu_read", "cpu_write", "cpu_mixed",
-      "read_latency_p50", "read_latency_p99", "read_latency_p99_9", "bytes_written_per_step",
-      "drive_life_steps"}},
+     {"read", "write", "mixed", "checksum", "checksum_cpu", "use", "checksum_of_used", "cpu_read",
+      "cpu_write", "cpu_mixed", "read_latency_p50", "read_latency_p99", "read_latency_p99_9",
+      "bytes_written_per_step", "drive_life_steps"}},
     {"transfer", {"h2d", "d2h", "both_directions", "pipeline", "pipeline_balanced"}},
     {"adam",
      {"adam", "adam_1_thread", "optimizer_adam", "optimizer_sgd", "optimizer_lion",

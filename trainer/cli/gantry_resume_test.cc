@@ -157,6 +157,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(std::vector<std::string>{}, std::vector<std::string>{"--kind=lion"},
                       std::vector<std::string>{"--kind=adam", "--state_format=eight_bit"},
                       std::vector<std::string>{"--state_format=split_master"},
+                      std::vector<std::string>{"--kind=adafactor"},
                       std::vector<std::string>{"--update_order=speculative"}),
     [](const auto& info) { return "case" + std::to_string(info.index); });
 

@@ -339,7 +339,8 @@ absl::Status MachineProbe::DescribeDirectories() {
   std::set<dev_t> counted;
   int64_t available = 0;
   for (const std::string& directory : options_.directories) {
-    GANTRY_ASSIGN_OR_RETURN(runs_.emplace_back(), RunDirectory::Create(options_.files, directory));
+    GANTRY_ASSIGN_OR_RETURN(runs_.emplace_back(),
+                            RunDirectory::Create(options_.files, *options_.clock, directory));
     struct stat facts{};
     std::error_code error;
     const std::filesystem::space_info space = std::filesystem::space(directory, error);

@@ -94,7 +94,7 @@ void FillStates(MemoryStore& store, uint64_t seed) {
       // The parameter of a trainable tensor follows from its master.
       if (kind == StateKind::kParameter && spec.trainability == Trainability::kTrainable) continue;
       const std::vector<std::byte> bytes = RandomElements(
-          random, store.layout().placement(id).elements, DTypeOfKind(spec, kind), index);
+          random, store.layout().StateElements(kind, id), DTypeOfKind(spec, kind), index);
       GANTRY_CHECK_OK(store.WriteState(kind, id, 0, bytes));
     }
   }
@@ -106,7 +106,8 @@ std::vector<std::byte> AllStates(MemoryStore& store) {
     const TensorId id(i);
     const TensorSpec& spec = store.layout().tensor(id);
     for (const StateKind kind : KindsOf(store.layout(), id)) {
-      const int64_t bytes = store.layout().placement(id).elements * SizeOf(DTypeOfKind(spec, kind));
+      const int64_t bytes =
+          store.layout().StateElements(kind, id) * SizeOf(DTypeOfKind(spec, kind));
       const size_t begin = all.size();
       all.resize(begin + static_cast<size_t>(bytes));
       GANTRY_CHECK_OK(store.ReadState(kind, id, 0, std::span(all).subspan(begin)));
