@@ -20,6 +20,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "placement_policy/check_fits.h"
+#include "placement_policy/free_placement_bound.h"
 #include "placement_policy/lower_bound.h"
 #include "placement_policy/machine.h"
 #include "placement_policy/model_shape.h"
@@ -142,6 +143,10 @@ absl::StatusOr<CaseOutcome> RunCase(const PolicySuite& suite, const PolicyCase& 
     return outcome;
   }
   GANTRY_RETURN_IF_ERROR(fits);
+  if (!budgeted.unified && !trace.chunks.empty()) {
+    GANTRY_ASSIGN_OR_RETURN(const FreePlacementInput input, FreePlacementInputOf(trace, budgeted));
+    outcome.free_bound = ComputeFreePlacementBound(input, {}).total;
+  }
   for (size_t i = 0; i < suite.policies.size(); ++i) {
     PolicyOutcome policy{.policy = i};
     absl::StatusOr<MovementDecision> decision =
