@@ -87,6 +87,11 @@ absl::StatusOr<PlacementShape> PlacementBuilder::Complete(PlacementShape shape) 
     const int64_t more = CeilDiv(std::max<int64_t>(-beside.states, 0), parameters_max_);
     shape.parameters_in_files = std::min(1 + more, chunks);
     beside = HostRoomOf(trace_, machine_, shape);
+    // As many buffers as fit.
+    while (beside.states < 0 && shape.host_buffers > 4) {
+      --shape.host_buffers;
+      beside = HostRoomOf(trace_, machine_, shape);
+    }
   }
   if (beside.states < 0) {
     return ResourceExhausted("host memory: ", beside.slots_needed, " slots are needed for ",
