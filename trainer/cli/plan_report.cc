@@ -292,8 +292,8 @@ std::string SpeedText(const PlanSettings& settings, const Forecast& forecast) {
                  NormText(settings), "\n");
   if (forecast.free_bound > 0) {
     text += StrCat("            for any placement: ", Time(Seconds(forecast.free_bound)),
-                   "; the step takes ",
-                   Print("%.4f", seconds / Seconds(forecast.free_bound)), " times that\n");
+                   "; the step takes ", Print("%.4f", seconds / Seconds(forecast.free_bound)),
+                   " times that\n");
   }
   text += "\n";
   return text;
