@@ -45,7 +45,7 @@
 #include "nvme/create_io_backend.h"
 #include "offload/transfer_engine.h"
 #include "placement_policy/machine.h"
-#include "placement_policy/planner.h"
+#include "placement_policy/movement_decision.h"
 #include "placement_policy/policy.h"
 #include "placement_policy/trace.h"
 

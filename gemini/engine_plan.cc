@@ -7,6 +7,7 @@
 #include "base/strings.h"
 #include "gemini/engine_impl.h"
 #include "gemini/step_decision.h"
+#include "placement_policy/planner.h"
 #include "placement_policy/training_problem.h"
 
 namespace gantry {
@@ -72,6 +73,7 @@ void EngineImpl::MakeMovementPlan(CompiledPlan& plan, const StepOptions& options
   planner.wait_for_norm = WaitsForNorm(*options.optimizer);
   planner.keep_sets_only = true;
   planner.next_forward = false;
+  planner.move_activations = false;
   // Updates on a discrete device would run on the host's update thread as well, and no faster.
   planner.host_updates_only = !machine.unified;
   const absl::StatusOr<MovementDecision> decision = PlanMovement(trace, machine, planner);

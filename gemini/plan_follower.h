@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "chunk/chunk_manager.h"
-#include "placement_policy/planner.h"
+#include "placement_policy/movement_decision.h"
 #include "placement_policy/trace.h"
 
 namespace gantry {

@@ -10,6 +10,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "placement_policy/machine.h"
+#include "placement_policy/movement_decision.h"
 #include "placement_policy/planner.h"
 #include "placement_policy/trace.h"
 #include "placement_policy/training_problem.h"
@@ -17,7 +18,7 @@
 namespace gantry {
 namespace {
 
-constexpr int64_t kHostBuffers = 2;  // as few as stream states
+constexpr int64_t kHostBuffers = 4;  // as few as stream states with their parameters
 
 // Slots that last from step to step: parameters, and the states of what is trained.
 struct Lasting {
@@ -77,12 +78,12 @@ absl::StatusOr<LeastBudgets> FindLeastBudgets(const Trace& trace, const Machine&
   }
   least.host_without_files =
       trace.slot_bytes * (HostRoomOf(trace, ample, {}).slots_needed + lasting.states);
-  least.host_with_files =
-      trace.slot_bytes *
-      HostRoomOf(trace, ample, {.host_buffers = lasting.states > 0 ? kHostBuffers : 0})
-          .slots_needed;
+  const PlacementShape all_in_files = {
+      .host_buffers = kHostBuffers,
+      .parameters_in_files = static_cast<int64_t>(trace.chunks.size())};
+  least.host_with_files = trace.slot_bytes * HostRoomOf(trace, ample, all_in_files).slots_needed;
   least.host_with_files = std::min(least.host_with_files, least.host_without_files);
-  least.files = trace.slot_bytes * lasting.states;
+  least.files = trace.slot_bytes * (lasting.parameters + lasting.states);
   return least;
 }
 

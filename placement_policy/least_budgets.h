@@ -15,7 +15,7 @@ struct LeastBudgets {
   // Beside the least device. 0 in a unified machine.
   Bytes host_with_files = Bytes(0);
   Bytes host_without_files = Bytes(0);
-  Bytes files = Bytes(0);  // with the least host: the states, or all that lasts when unified
+  Bytes files = Bytes(0);  // with the least host: all that lasts from step to step
 };
 
 // Simulates a few steps. Only the rates of `machine` and whether it is unified count. Errors: as

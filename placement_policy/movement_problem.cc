@@ -89,6 +89,12 @@ absl::Status CheckUpdate(const MovementProblem& problem, size_t u, std::span<con
   }
   const BlockSpan& parameter = spans[static_cast<size_t>(update.parameter)];
   const BlockSpan& gradient = spans[static_cast<size_t>(update.gradient)];
+  if (problem.in_file[static_cast<size_t>(update.parameter)] && update.file_bytes == 0) {
+    return Bad("updates[", u, "].parameter is in a file, its states are not");
+  }
+  if (problem.in_file[static_cast<size_t>(update.gradient)]) {
+    return Bad("updates[", u, "].gradient is in a file");
+  }
   if (parameter.written) return Bad("updates[", u, "].parameter is written by a moment");
   if (parameter.last > update.complete) {
     return Bad("updates[", u, "].parameter is used at moment ", parameter.last,

@@ -18,7 +18,8 @@
 //   then
 //     the update (after the norm is known, with wait_for_norm), then the parameter's next version
 //     is on the host. The device copy of the old version is dropped after its last use. States that
-//     lie in files are read before and written after, through one of `host_buffers` buffers.
+//     lie in files are read before and written after, through one of `host_buffers` buffers; a
+//     parameter in a file goes with them and can be fetched when it is written.
 //   - An update on the device is a moment like any other, which writes states and parameter.
 #ifndef GANTRY_PLACEMENT_POLICY_MOVEMENT_PROBLEM_H_
 #define GANTRY_PLACEMENT_POLICY_MOVEMENT_PROBLEM_H_
@@ -52,7 +53,8 @@ struct MovementProblem {
     int32_t gradient = -1;
     int32_t complete = -1;   // moment at whose end the gradient is complete
     Nanoseconds update = 0;  // time on the update lane
-    int64_t file_bytes = 0;  // of states, read before and written after; 0: they are in memory
+    // Of states, read before and written after; 0: they are in memory, and the parameter is.
+    int64_t file_bytes = 0;
   };
 
   std::vector<int32_t> block_slots;  // at least 1

@@ -46,6 +46,7 @@ class Search {
       }
     }
     for (const int64_t look_ahead : kLookAheads) {
+      if (!options_.on_demand) break;
       for (const EvictionOrder eviction :
            {EvictionOrder::kFurthestNextUse, EvictionOrder::kLeastRecentlyUsed}) {
         Elapsed({.mode = MovementPlan::Mode::kOnDemand,
@@ -67,7 +68,8 @@ class Search {
     return best_.has_value() && best_->step.elapsed - options_.bound <= options_.bound / 5000;
   }
 
-  MovementPlan KeepSetPlan(int64_t reserve, int64_t write_reserve) const {
+  MovementPlan KeepSetPlan(int64_t reserve, int64_t write_reserve) {
+    reserve_ = reserve;
     return {
         .keep = ChooseKeepSet(problem_, cycle_, {.reserve = reserve, .pinned = options_.pinned}),
         .write_reserve = write_reserve};
@@ -192,7 +194,9 @@ class Search {
       return kNever;
     }
     const Nanoseconds elapsed = step->elapsed;
-    if (Better(*step)) best_ = {.plan = plan, .step = *std::move(step)};
+    if (Better(*step)) {
+      best_ = {.plan = plan, .step = *std::move(step), .reserve = reserve_};
+    }
     return elapsed;
   }
   bool Better(const SimulatedStep& step) const {
@@ -205,14 +209,16 @@ class Search {
   std::optional<FoundMovement> best_;
   absl::Status error_;
   int64_t simulations_ = 0;
+  int64_t reserve_ = kReserve;  // of the keep set made last
 };
 
 }  // namespace
 
 MovementPlan PlainMovement(const MovementProblem& problem, const UseCycle& cycle,
-                           std::vector<bool> pinned) {
-  return {.keep = ChooseKeepSet(problem, cycle, {.reserve = kReserve, .pinned = std::move(pinned)}),
-          .write_reserve = kWriteReserve};
+                           std::vector<bool> pinned, const MovementReserves& reserves) {
+  return {.keep = ChooseKeepSet(problem, cycle,
+                                {.reserve = reserves.keep, .pinned = std::move(pinned)}),
+          .write_reserve = reserves.write};
 }
 
 absl::StatusOr<FoundMovement> SearchMovement(const MovementProblem& problem,

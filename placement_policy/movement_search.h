@@ -29,17 +29,27 @@ struct MovementSearchOptions {
   // For problems with at most so many uses there is a local search.
   int64_t local_search_uses_max = 96;
   int64_t simulations_max = 4000;
+  // Also moving on demand.
+  bool on_demand = true;
 };
 
 struct FoundMovement {
   MovementPlan plan;
   SimulatedStep step;
+  int64_t reserve = 0;  // of the keep set that it is, or was changed from
   int64_t simulations = 0;
 };
 
-// The plan of the keep set with this reserve, which is right almost everywhere.
+// Slots left free; these are right almost everywhere.
+struct MovementReserves {
+  int64_t keep = 2;   // beside the keep set
+  int64_t write = 2;  // for what is on its way out
+
+  friend bool operator==(const MovementReserves&, const MovementReserves&) = default;
+};
+// The plan of the keep set with these reserves.
 MovementPlan PlainMovement(const MovementProblem& problem, const UseCycle& cycle,
-                           std::vector<bool> pinned);
+                           std::vector<bool> pinned, const MovementReserves& reserves);
 
 // Errors: those of Simulate, for the first candidate, when none works; kResourceExhausted when none
 // is allowed. REQUIRES: problem.Validate() is OK.

@@ -53,7 +53,7 @@ TEST(MovementSearchTest, NeverWorseThanAnyCandidate) {
     const MovementProblem problem = RandomTrainingProblem(RandomTrainingOptions(seed), seed);
     const auto found = SearchMovement(problem, {.local_search_uses_max = 0});
     ASSERT_THAT(found, IsOk());
-    std::vector<MovementPlan> plans = {PlainMovement(problem, LinkUses(problem), {})};
+    std::vector<MovementPlan> plans = {PlainMovement(problem, LinkUses(problem), {}, {})};
     for (const EvictionOrder eviction :
          {EvictionOrder::kFurthestNextUse, EvictionOrder::kLeastRecentlyUsed}) {
       for (const int64_t look_ahead : {0, 8}) {
@@ -115,7 +115,7 @@ TEST(MovementSearchTest, EqualProblemsHaveEqualPlans) {
 // A moment may be the last at which its content can be fetched.
 TEST(MovementSearchTest, AFetchCanBeHeldBack) {
   const MovementProblem problem = RandomSmallProblem(SmallProblem::kClean, 2);
-  MovementPlan plan = PlainMovement(problem, LinkUses(problem), {});
+  MovementPlan plan = PlainMovement(problem, LinkUses(problem), {}, {});
   plan.fetch_ahead_max.assign(problem.uses.size(), 0);
   const auto held_back = Simulate(problem, plan, {.record = true});
   ASSERT_THAT(held_back, IsOk());

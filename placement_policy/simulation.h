@@ -130,6 +130,10 @@ class Simulation {
   void Offer(int32_t block);
   void OfferRead(int32_t staged, Time key, bool urgent);
   int64_t BuffersNeeded(int32_t staged) const;
+  // Whether an update's buffer holds a parameter that belongs into a file.
+  bool MustBeWritten(int32_t staged) const;
+  // The parameter's next version can be fetched now.
+  void OfferVersion(int32_t parameter);
   void ReleaseUpdate(int32_t update);
   void OfferStates(int32_t update);
   int32_t update_count() const { return static_cast<int32_t>(problem_.updates.size()); }

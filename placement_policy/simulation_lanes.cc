@@ -321,6 +321,10 @@ void Simulation::FinishUpdate(int32_t u) {
     file_writes_.push(u);
     OfferStates(u);
   }
+  if (!in_file(parameter)) OfferVersion(parameter);
+}
+
+void Simulation::OfferVersion(int32_t parameter) {
   if (!block(parameter).pending) return;
   block(parameter).pending = false;
   --pending_;
@@ -367,13 +371,18 @@ int64_t Simulation::StagedBytes(int32_t index) const {
   return problem_.block_bytes(index - update_count());
 }
 
+bool Simulation::MustBeWritten(int32_t index) const {
+  return index < update_count() && staged(index).stage == Stage::kWaiting &&
+         in_file(problem_.updates[static_cast<size_t>(index)].parameter);
+}
+
 bool Simulation::StartFileRead() {
   int looked_at = 0;
   for (auto it = reads_.begin(); it != reads_.end() && looked_at < kReadsLookedAt;
        ++it, ++looked_at) {
     const int32_t index = std::get<2>(*it);
     Staged& s = staged(index);
-    if (s.stage == Stage::kWriting) continue;
+    if (s.stage == Stage::kWriting || MustBeWritten(index)) continue;
     // What waits to be written is there already.
     const bool reuse = s.stage == Stage::kWaiting;
     if (free_buffers_ + (reuse ? 1 : 0) < BuffersNeeded(index)) continue;
@@ -413,8 +422,11 @@ bool Simulation::StartFileWrite() {
     const int32_t index = file_writes_.front();
     file_writes_.pop();
     if (staged(index).stage != Stage::kWaiting) continue;  // it was needed again
+    int64_t bytes = StagedBytes(index);
+    if (MustBeWritten(index)) {
+      bytes += problem_.block_bytes(problem_.updates[static_cast<size_t>(index)].parameter);
+    }
     staged(index).stage = Stage::kWriting;
-    const int64_t bytes = StagedBytes(index);
     Begin(SimulatedLane::kFileWrite, bytes, LaneTime(problem_.file_write, bytes),
           {.block = index < update_count() ? -1 : index - update_count(),
            .update = index < update_count() ? index : -1,
@@ -428,6 +440,9 @@ void Simulation::FinishFileWrite(const Lane& job) {
   const int32_t index = job.update >= 0 ? job.update : staged_of_block(job.block);
   staged(index).stage = Stage::kFile;
   ++free_buffers_;
+  if (job.update < 0) return;
+  const int32_t parameter = problem_.updates[static_cast<size_t>(job.update)].parameter;
+  if (in_file(parameter)) OfferVersion(parameter);
 }
 
 }  // namespace gantry

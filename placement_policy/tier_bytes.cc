@@ -4,13 +4,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/check.h"
 #include "placement_policy/machine.h"
+#include "placement_policy/movement_decision.h"
 #include "placement_policy/movement_problem.h"
-#include "placement_policy/planner.h"
 #include "placement_policy/simulator.h"
 #include "placement_policy/trace.h"
 #include "placement_policy/training_problem.h"
@@ -18,12 +19,14 @@
 namespace gantry {
 namespace {
 
-enum class Kind : uint8_t { kParameter, kGradient, kStates };
-constexpr int kKindCount = 3;
+enum class Kind : uint8_t { kParameter, kGradient, kStates, kActivation };
+constexpr int kKindCount = 4;
 using KindSlots = std::array<int64_t, kKindCount>;
 
 size_t Index(Kind kind) { return static_cast<size_t>(kind); }
-int64_t Sum(const KindSlots& slots) { return slots[0] + slots[1] + slots[2]; }
+int64_t Sum(const KindSlots& slots) {
+  return std::accumulate(slots.begin(), slots.end(), int64_t{0});
+}
 
 class Counter {
  public:
@@ -53,6 +56,9 @@ class Counter {
     };
     set(decision_.training.gradient, Kind::kGradient);
     set(decision_.training.states, Kind::kStates);
+    for (const std::vector<int32_t>& blocks : decision_.training.activations) {
+      set(blocks, Kind::kActivation);
+    }
   }
 
   // Blocks stay between uses when the plan says so; on demand nobody knows before.
@@ -99,10 +105,11 @@ class Counter {
     }
     const auto at = static_cast<size_t>(fullest);
     tiers.fullest_moment = fullest;
-    tiers.device =
-        InBytes({held[at][0] + used[at][0], held[at][1] + used[at][1], held[at][2] + used[at][2]});
-    tiers.device.activations =
-        machine_.slot_bytes * (machine_.device_slots - problem_.moments[at].capacity);
+    KindSlots together = held[at];
+    for (size_t kind = 0; kind < together.size(); ++kind) together[kind] += used[at][kind];
+    // Beside those that may leave: those that cannot.
+    together[Index(Kind::kActivation)] += machine_.device_slots - problem_.moments[at].capacity;
+    tiers.device = InBytes(together);
     tiers.device.buffers = machine_.slot_bytes * std::max<int64_t>(least_room, 0);
   }
 
@@ -129,7 +136,8 @@ class Counter {
         AddWhenLeaving(decision_.training.states[c], leaving, files);
         continue;
       }
-      host[Index(Kind::kParameter)] += facts.parameter;
+      KindSlots& parameter_home = decision_.choices.chunks[c].parameter_in_file ? files : host;
+      parameter_home[Index(Kind::kParameter)] += facts.parameter;
       if (facts.states == 0) continue;
       const int32_t states = decision_.training.states[c];
       if (states >= 0) {
@@ -139,17 +147,31 @@ class Counter {
         home[Index(Kind::kStates)] += facts.states;
       }
     }
+    AddActivations(host, files);
     tiers.files = InBytes(files);
     tiers.host = InBytes(host);
     if (machine_.unified) return;
-    PlacementShape plain = decision_.shape;
-    plain.host_buffers = 0;
-    const int64_t passing =
-        HostRoomOf(trace_, machine_, plain).slots_needed - host[Index(Kind::kParameter)];
-    tiers.host.gradients = machine_.slot_bytes * passing;
+    // What passes through: beside parameters, and beside nothing else that is asked for.
+    int64_t parameters = 0;
+    for (const TraceChunk& chunk : trace_.chunks) {
+      parameters += UpdateFactsOf(trace_, chunk).parameter;
+    }
+    tiers.host.gradients =
+        machine_.slot_bytes * (HostRoomOf(trace_, machine_, {}).slots_needed - parameters);
+    PlacementShape without = decision_.shape;
+    without.host_buffers = 0;
     tiers.host.buffers =
         machine_.slot_bytes * (HostRoomOf(trace_, machine_, decision_.shape).slots_needed -
-                               HostRoomOf(trace_, machine_, plain).slots_needed);
+                               HostRoomOf(trace_, machine_, without).slots_needed);
+  }
+
+  void AddActivations(KindSlots& host, KindSlots& files) const {
+    for (size_t i = 0; i < decision_.choices.activations.size(); ++i) {
+      const ActivationPlace place = decision_.choices.activations[i];
+      const int64_t slots = trace_.activations[i].slots;
+      if (place == ActivationPlace::kHost) host[Index(Kind::kActivation)] += slots;
+      if (place == ActivationPlace::kFile) files[Index(Kind::kActivation)] += slots;
+    }
   }
 
   void AddWhenLeaving(int32_t block, const std::vector<bool>& leaving, KindSlots& home) const {
@@ -161,7 +183,8 @@ class Counter {
   KindBytes InBytes(const KindSlots& slots) const {
     return {.parameters = machine_.slot_bytes * slots[Index(Kind::kParameter)],
             .gradients = machine_.slot_bytes * slots[Index(Kind::kGradient)],
-            .states = machine_.slot_bytes * slots[Index(Kind::kStates)]};
+            .states = machine_.slot_bytes * slots[Index(Kind::kStates)],
+            .activations = machine_.slot_bytes * slots[Index(Kind::kActivation)]};
   }
 
   const Trace& trace_;

@@ -7,7 +7,7 @@
 
 #include "base/bytes.h"
 #include "placement_policy/machine.h"
-#include "placement_policy/planner.h"
+#include "placement_policy/movement_decision.h"
 #include "placement_policy/trace.h"
 
 namespace gantry {

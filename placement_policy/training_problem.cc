@@ -23,7 +23,12 @@ class Builder {
       return InvalidArgument("choices for ", choices_.chunks.size(), " chunks; the trace has ",
                              trace_.chunks.size());
     }
+    if (!choices_.activations.empty() && choices_.activations.size() != trace_.activations.size()) {
+      return InvalidArgument("choices for ", choices_.activations.size(),
+                             " activations; the trace has ", trace_.activations.size());
+    }
     SetMachine();
+    FreeActivations();
     if (trace_.chunks.empty()) {
       AddTraceAsItIs();
     } else {
@@ -75,8 +80,47 @@ class Builder {
     b.bytes_per_second = std::min(b.bytes_per_second, std::max<int64_t>(mixed / 2, 1));
   }
 
-  int64_t CapacityAt(const Moment& moment) const {
-    return machine_.device_slots - moment.activation_slots;
+  // By trace moment: slots that activations do not hold there, and time to compute some again.
+  void FreeActivations() {
+    freed_.assign(trace_.moments.size() + 1, 0);  // changes first, then sums
+    again_.assign(trace_.moments.size(), 0);
+    for (size_t a = 0; a < choices_.activations.size(); ++a) {
+      const SavedActivation& saved = trace_.activations[a];
+      const ActivationPlace place = choices_.activations[a];
+      const auto created = static_cast<size_t>(saved.created);
+      const auto used = static_cast<size_t>(saved.used);
+      if (place == ActivationPlace::kKeep) continue;
+      const bool recompute = place == ActivationPlace::kRecompute;
+      freed_[recompute ? created + 1 : created] += saved.slots;
+      freed_[recompute ? used : used + 1] -= saved.slots;
+      if (recompute) again_[used] += saved.recompute;
+    }
+    for (size_t m = 1; m < freed_.size(); ++m) freed_[m] += freed_[m - 1];
+  }
+
+  // Blocks of the activations that may leave, and their uses.
+  void AddActivations() {
+    result_.activations.resize(trace_.activations.size());
+    activation_uses_.resize(trace_.moments.size());
+    for (size_t a = 0; a < choices_.activations.size(); ++a) {
+      const SavedActivation& saved = trace_.activations[a];
+      const ActivationPlace place = choices_.activations[a];
+      if (place != ActivationPlace::kHost && place != ActivationPlace::kFile) continue;
+      for (int64_t left = saved.slots; left > 0; left -= kActivationBlockSlots) {
+        const auto block = static_cast<int32_t>(result_.problem.block_slots.size());
+        result_.problem.block_slots.push_back(
+            static_cast<int32_t>(std::min(left, kActivationBlockSlots)));
+        result_.problem.in_file.push_back(place == ActivationPlace::kFile && !machine_.unified);
+        result_.activations[a].push_back(block);
+        activation_uses_[static_cast<size_t>(saved.created)].push_back(
+            {block, BlockAccess::kCreate});
+        activation_uses_[static_cast<size_t>(saved.used)].push_back({block, BlockAccess::kConsume});
+      }
+    }
+  }
+
+  int64_t CapacityAt(size_t m) const {
+    return machine_.device_slots - trace_.moments[m].activation_slots + freed_[m];
   }
   int64_t SlotsOf(int32_t block) const {
     return block < 0 ? 0 : trace_.block_slots[static_cast<size_t>(block)];
@@ -89,11 +133,11 @@ class Builder {
       problem.block_slots.push_back(std::max<int32_t>(slots, 1));
     }
     problem.in_file.assign(problem.block_slots.size(), false);
+    AddActivations();
     for (size_t m = 0; m < trace_.moments.size(); ++m) {
-      const Moment& moment = trace_.moments[m];
       result_.moment.push_back(static_cast<int32_t>(m));
-      Begin(moment, static_cast<int64_t>(m));
-      for (const BlockUse& use : trace_.uses_of(moment)) Use(use.block, use.access);
+      BeginTraceMoment(m);
+      for (const BlockUse& use : trace_.uses_of(trace_.moments[m])) Use(use.block, use.access);
     }
   }
 
@@ -160,11 +204,13 @@ class Builder {
     for (size_t c = 0; c < trace_.chunks.size(); ++c) {
       const UpdateFacts facts = UpdateFactsOf(trace_, trace_.chunks[c]);
       const bool states = OnDevice(c) && facts.states > 0;
-      result_.parameter.push_back(add(facts.parameter, false));
+      const bool in_file = choice(c).parameter_in_file && !machine_.unified;
+      result_.parameter.push_back(add(facts.parameter, in_file));
       result_.gradient.push_back(facts_[c].has_gradient ? add(facts.gradient, false) : -1);
       result_.states.push_back(
           states ? add(facts.states, choice(c).states_in_file && !machine_.unified) : -1);
     }
+    AddActivations();
   }
 
   void AddMoments() {
@@ -184,9 +230,9 @@ class Builder {
     for (size_t m = 0; m < trace_.moments.size(); ++m) {
       const Moment& moment = trace_.moments[m];
       if (moment.phase == Phase::kOptimizer) continue;
-      for (const int32_t c : before[m]) AddDeviceUpdate(c, moment);
+      for (const int32_t c : before[m]) AddDeviceUpdate(c, m);
       result_.moment[m] = static_cast<int32_t>(result_.problem.moments.size());
-      Begin(moment, static_cast<int64_t>(m));
+      BeginTraceMoment(m);
       for (const BlockUse& use : trace_.uses_of(moment)) {
         const auto [c, kind] = kind_of_[static_cast<size_t>(use.block)];
         if (c < 0) continue;
@@ -196,7 +242,7 @@ class Builder {
       if (static_cast<int32_t>(m) == last_complete_) {
         result_.problem.norm_moment = static_cast<int32_t>(result_.problem.moments.size()) - 1;
       }
-      for (const int32_t c : after[m]) AddDeviceUpdate(c, moment);
+      for (const int32_t c : after[m]) AddDeviceUpdate(c, m);
     }
   }
 
@@ -211,7 +257,8 @@ class Builder {
     return order;
   }
 
-  void AddDeviceUpdate(int32_t index, const Moment& beside) {
+  // Beside trace moment m, with the activations of that.
+  void AddDeviceUpdate(int32_t index, size_t m) {
     const auto c = static_cast<size_t>(index);
     const UpdateFacts facts = UpdateFactsOf(trace_, trace_.chunks[c]);
     const int64_t bytes = facts.traffic() * machine_.slot_bytes.count();
@@ -226,8 +273,7 @@ class Builder {
     }
     MovementProblem& problem = result_.problem;
     result_.update_moment[c] = static_cast<int32_t>(problem.moments.size());
-    Begin(beside, -1);
-    problem.moments.back().compute = time;
+    Begin(time, CapacityAt(m), -1);
     if (choices_.wait_for_norm) {
       problem.moments.back().norm = InNextForward(c) ? MovementProblem::Norm::kOfLastStep
                                                      : MovementProblem::Norm::kOfThisStep;
@@ -257,12 +303,17 @@ class Builder {
     }
   }
 
-  void Begin(const Moment& moment, int64_t source) {
+  void BeginTraceMoment(size_t m) {
+    const Nanoseconds compute = trace_.moments[m].compute + again_[m];
+    Begin(ComputeTime(compute, machine_.rates), CapacityAt(m), static_cast<int64_t>(m));
+    for (const BlockUse& use : activation_uses_[m]) Use(use.block, use.access);
+  }
+  void Begin(Nanoseconds compute, int64_t capacity, int64_t source) {
     result_.problem.moments.push_back(
         {.first_use = static_cast<int64_t>(result_.problem.uses.size()),
          .use_count = 0,
-         .compute = ComputeTime(moment.compute, machine_.rates),
-         .capacity = CapacityAt(moment),
+         .compute = compute,
+         .capacity = capacity,
          .source = source});
   }
   void Use(int32_t block, BlockAccess access) {
@@ -294,6 +345,9 @@ class Builder {
   const Trace& trace_;
   const Machine& machine_;
   const TrainingChoices& choices_;
+  std::vector<int64_t> freed_;                          // by trace moment
+  std::vector<Nanoseconds> again_;                      // by trace moment
+  std::vector<std::vector<BlockUse>> activation_uses_;  // by trace moment
   std::vector<Chunk> facts_;
   std::vector<std::pair<int32_t, Kind>> kind_of_;  // by trace block: chunk and kind
   int32_t last_complete_ = -1;

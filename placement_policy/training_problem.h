@@ -5,6 +5,10 @@
 // forward", before the first use of the parameter, until when the gradient stays. A chunk's states
 // are one block, since they are only used together. A chunk whose gradient a moment of the backward
 // pass consumes last is another rank's (sharded_trace.h): nothing is updated here.
+//
+// A saved activation that leaves the device is a few blocks, created in the forward pass and
+// consumed in the backward pass. One that is computed again frees its slots in between and adds its
+// time to the moment that needs it.
 #ifndef GANTRY_PLACEMENT_POLICY_TRAINING_PROBLEM_H_
 #define GANTRY_PLACEMENT_POLICY_TRAINING_PROBLEM_H_
 
@@ -26,17 +30,30 @@ enum class UpdatePlace : uint8_t {
 
 struct ChunkChoice {
   UpdatePlace place = UpdatePlace::kHost;
-  bool states_in_file =
-      false;  // rather than in host memory; not for states that stay on the device
+  // Rather than in host memory; not for states that stay on the device.
+  bool states_in_file = false;
+  // Where nothing is updated, or the states are in files, too, or stay on the device.
+  bool parameter_in_file = false;
 
   friend bool operator==(const ChunkChoice&, const ChunkChoice&) = default;
 };
 
+enum class ActivationPlace : uint8_t {
+  kKeep,
+  kRecompute,
+  kHost,  // moves out and comes back, where the plan says so
+  kFile,  // the same through a host buffer
+};
+
 struct TrainingChoices {
   std::vector<ChunkChoice> chunks;  // by trace chunk; ignored where nothing is updated
+  std::vector<ActivationPlace> activations = {};  // by trace activation; empty: all are kept
   bool wait_for_norm = false;
   int64_t host_buffers = 0;  // when states are in files
 };
+
+// Small enough that a move does not hold up the lane, and large enough for few blocks.
+inline constexpr int64_t kActivationBlockSlots = 4;
 
 // A problem and what its blocks and moments stand for.
 struct TrainingProblem {
@@ -46,6 +63,8 @@ struct TrainingProblem {
   std::vector<int32_t> gradient;
   std::vector<int32_t> states;         // of device updates
   std::vector<int32_t> update_moment;  // of device updates
+  // By trace activation; empty unless it may leave. Blocks of at most kActivationBlockSlots.
+  std::vector<std::vector<int32_t>> activations;
   // By trace moment; -1 for the optimizer's.
   std::vector<int32_t> moment;
 };

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -22,8 +21,11 @@
 #include "benches/policies/policy_suite.h"
 #include "benches/policies/policy_summary.h"
 #include "benches/policies/random_problems.h"
+#include "benches/suite/report.h"
 #include "placement_policy/built_in_models.h"
+#include "placement_policy/hardware.h"
 #include "placement_policy/machine_catalog.h"
+#include "placement_policy/model_shape.h"
 
 namespace gantry {
 namespace {
@@ -55,7 +57,10 @@ SuiteMachine Catalog(const std::string& name, double host_share, std::string_vie
 class Run {
  public:
   Run(const PolicySuite& suite, const PolicyBenchmarkOptions& options)
-      : suite_(suite), options_(options), cases_(CasesOf(suite)), results_(cases_.size()) {}
+      : suite_(suite),
+        options_(options),
+        cases_(CasesOf(suite)),
+        results_(cases_.size(), absl::CancelledError("stopped")) {}
 
   absl::StatusOr<PolicyResults> Finish() {
     int threads = options_.threads;
@@ -66,11 +71,10 @@ class Run {
               [this](int64_t begin, int64_t end) {
                 for (int64_t i = begin; i < end; ++i) RunOne(static_cast<size_t>(i));
               });
-    if (stopped_) return absl::CancelledError("stopped");
     PolicyResults results;
-    for (std::optional<absl::StatusOr<CaseOutcome>>& result : results_) {
-      GANTRY_RETURN_IF_ERROR(result->status());
-      results.outcomes.push_back(**std::move(result));
+    for (absl::StatusOr<CaseOutcome>& result : results_) {
+      GANTRY_RETURN_IF_ERROR(result.status());
+      results.outcomes.push_back(*std::move(result));
     }
     results.summary = SummaryRows(suite_, results.outcomes);
     GANTRY_ASSIGN_OR_RETURN(
@@ -96,7 +100,7 @@ class Run {
   const PolicySuite& suite_;
   const PolicyBenchmarkOptions& options_;
   const std::vector<PolicyCase> cases_;
-  std::vector<std::optional<absl::StatusOr<CaseOutcome>>> results_;  // each written by one thread
+  std::vector<absl::StatusOr<CaseOutcome>> results_;  // each written by one thread
   std::atomic<bool> stopped_ = false;
   Mutex mutex_;  // held while progress is told
   int64_t done_ GANTRY_GUARDED_BY(mutex_) = 0;

@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/strings.h"
 #include "benches/policies/line_chart.h"
 #include "benches/policies/policy_suite.h"

@@ -16,40 +16,27 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
-#include "base/check.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "placement_policy/check_fits.h"
+#include "placement_policy/free_placement_bound.h"
 #include "placement_policy/lower_bound.h"
 #include "placement_policy/machine.h"
 #include "placement_policy/model_shape.h"
+#include "placement_policy/movement_decision.h"
 #include "placement_policy/planner.h"
+#include "placement_policy/policy.h"
+#include "placement_policy/policy_plan.h"
 #include "placement_policy/synthetic_trace.h"
 #include "placement_policy/trace.h"
+#include "placement_policy/training_problem.h"
 
 namespace gantry {
 namespace {
 
 // Of the sequences that a step consists of, unless the model's positions end before.
 constexpr int64_t kSequenceLength = 2048;
-
-struct SuitePolicy {
-  std::string_view name;
-  absl::StatusOr<MovementDecision> (*plan)(const Trace&, const Machine&, const PlannerOptions&);
-};
-constexpr std::array<SuitePolicy, 1> kPolicies = {{{"planned", PlanMovement}}};
-
-constexpr std::array<std::string_view, kPolicies.size()> kPolicyNames = [] {
-  std::array<std::string_view, kPolicies.size()> names;
-  for (size_t i = 0; i < names.size(); ++i) names[i] = kPolicies[i].name;
-  return names;
-}();
-
-const SuitePolicy& PolicyOf(std::string_view name) {
-  const auto* const policy = std::ranges::find(kPolicies, name, &SuitePolicy::name);
-  GANTRY_CHECK(policy != kPolicies.end()) << "policy " << name;
-  return *policy;
-}
+constexpr std::string_view kPlanned = "planned";
 
 absl::StatusOr<Trace> TraceOf(const SuiteModel& model, const MachineRates& rates, int64_t tokens) {
   if (const auto* const trace = std::get_if<Trace>(&model.step)) {
@@ -93,19 +80,49 @@ absl::StatusOr<Machine> MachineOf(const SuiteMachine& machine, const Trace& trac
   return result;
 }
 
+// For policies that want to be told: the share of optimizer states that the host has no room for.
+double SpilledStates(const Trace& trace, const Machine& machine) {
+  const PlacementShape streamed = {.host_buffers = PolicyPlanOptions().host_buffers};
+  int64_t states = 0;
+  for (const TraceChunk& chunk : trace.chunks) states += UpdateFactsOf(trace, chunk).states;
+  const int64_t room = HostRoomOf(trace, machine, streamed).states;
+  if (machine.unified || !machine.has_file_tier || states == 0 || room >= states) return 0.0;
+  return 1.0 - static_cast<double>(std::max<int64_t>(room, 0)) / static_cast<double>(states);
+}
+
+// What is done before the gradient norm is known.
+enum class Norm { kWait, kIgnore };
+
+absl::StatusOr<MovementDecision> Decide(std::string_view policy, const Trace& trace,
+                                        const Machine& machine, Norm norm) {
+  const bool wait_for_norm = norm == Norm::kWait;
+  // The bounds hold for activations that stay.
+  if (policy == kPlanned) {
+    return PlanMovement(trace, machine,
+                        {.wait_for_norm = wait_for_norm, .move_activations = false});
+  }
+  if (trace.chunks.empty()) {
+    return InvalidArgument("the trace says of no chunk which blocks belong to it");
+  }
+  return PolicyPlan(policy, trace, machine,
+                    {.fractions = {.spill_optimizer = SpilledStates(trace, machine)},
+                     .wait_for_norm = wait_for_norm});
+}
+
+std::vector<int64_t> TokensOf(const PolicySuite& suite, const SuiteModel& model) {
+  const auto* const trace = std::get_if<Trace>(&model.step);
+  return trace == nullptr ? suite.tokens : std::vector<int64_t>{trace->tokens};
+}
+
 }  // namespace
 
-std::span<const std::string_view> SuitePolicyNames() { return kPolicyNames; }
+std::span<const std::string_view> SuitePolicyNames() { return PolicyNames(); }
 
 std::vector<PolicyCase> CasesOf(const PolicySuite& suite) {
   std::vector<PolicyCase> cases;
   for (size_t model = 0; model < suite.models.size(); ++model) {
-    std::vector<int64_t> tokens = suite.tokens;
-    if (const auto* const trace = std::get_if<Trace>(&suite.models[model].step)) {
-      tokens = {trace->tokens};
-    }
     for (size_t machine = 0; machine < suite.machines.size(); ++machine) {
-      for (const int64_t count : tokens) {
+      for (const int64_t count : TokensOf(suite, suite.models[model])) {
         for (size_t budget = 0; budget < suite.budgets.size(); ++budget) {
           cases.push_back({model, machine, budget, count});
         }
@@ -141,10 +158,14 @@ absl::StatusOr<CaseOutcome> RunCase(const PolicySuite& suite, const PolicyCase& 
     return outcome;
   }
   GANTRY_RETURN_IF_ERROR(fits);
+  if (!budgeted.unified && !trace.chunks.empty()) {
+    GANTRY_ASSIGN_OR_RETURN(const FreePlacementInput input, FreePlacementInputOf(trace, budgeted));
+    outcome.free_bound = ComputeFreePlacementBound(input, {}).total;
+  }
   for (size_t i = 0; i < suite.policies.size(); ++i) {
     PolicyOutcome policy{.policy = i};
-    absl::StatusOr<MovementDecision> decision =
-        PolicyOf(suite.policies[i]).plan(trace, budgeted, {.wait_for_norm = suite.wait_for_norm});
+    absl::StatusOr<MovementDecision> decision = Decide(
+        suite.policies[i], trace, budgeted, suite.wait_for_norm ? Norm::kWait : Norm::kIgnore);
     if (decision.ok()) {
       const LowerBound bound = ComputeLowerBound(decision->training.problem, {});
       policy.bound = bound.total;

@@ -64,7 +64,7 @@ struct PolicyOutcome {
   PlacementShape shape = {};
   SimulatedStep step = {};
   // No plan with this placement and norm mode takes less.
-  std::optional<Nanoseconds> bound = std::nullopt;
+  Nanoseconds bound = 0;
   std::string limit = {};  // what the bound comes from
 };
 
@@ -72,7 +72,7 @@ struct CaseOutcome {
   PolicyCase the_case;
   std::string reason = {};  // why no policy can run this; empty: some may
   Nanoseconds compute = 0;
-  std::optional<Nanoseconds> free_bound = std::nullopt;  // no plan with any placement takes less
+  Nanoseconds free_bound = 0;  // no plan with any placement takes less; 0: unknown
   std::vector<PolicyOutcome> policies = {};
 };
 

@@ -5,9 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
-#include <functional>
 #include <map>
-#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -107,17 +105,17 @@ const PolicyOutcome* BestOther(const CaseOutcome& outcome, const PolicyOutcome& 
 BenchRow PolicyRow(const CaseOutcome& outcome, const PolicyOutcome& policy, std::string name) {
   if (!policy.reason.empty()) return SkippedRow(name, "s", StrCat("no plan: ", policy.reason));
   BenchRow row = FigureRow(name, Seconds(policy.step.elapsed), "s");
-  if (policy.bound.has_value() && *policy.bound > 0) {
-    row.bound = Seconds(*policy.bound);
-    row.ratio = *row.value / *row.bound;
+  if (policy.bound > 0) {
+    row.bound = Seconds(policy.bound);
+    row.ratio = Seconds(policy.step.elapsed) / Seconds(policy.bound);
   }
   row.figures = {{"compute", Seconds(outcome.compute)}};
   if (policy.step.elapsed > 0) {
     row.figures.emplace_back("practicality", static_cast<double>(outcome.compute) /
                                                  static_cast<double>(policy.step.elapsed));
   }
-  if (outcome.free_bound.has_value()) {
-    row.figures.emplace_back("free_bound", Seconds(*outcome.free_bound));
+  if (outcome.free_bound > 0) {
+    row.figures.emplace_back("free_bound", Seconds(outcome.free_bound));
   }
   for (int i = 0; i < kSimulatedStallCount; ++i) {
     row.figures.emplace_back(StrCat("stall_", Name(static_cast<SimulatedStall>(i))),
@@ -252,13 +250,13 @@ std::vector<BenchRow> SummaryRows(const PolicySuite& suite, std::span<const Case
     const auto elapsed = static_cast<double>(planned->step.elapsed);
     const bool is_apart = IsApart(suite, outcome);
     const std::string& group = suite.machines[outcome.the_case.machine].group;
-    if (planned->bound.value_or(0) > 0) {
-      const double ratio = elapsed / static_cast<double>(*planned->bound);
+    if (planned->bound > 0) {
+      const double ratio = elapsed / static_cast<double>(planned->bound);
       (is_apart ? apart : window).Add(ratio, name);
       if (!is_apart && !group.empty()) groups[group].first.Add(ratio, name);
     }
-    if (outcome.free_bound.value_or(0) > 0) {
-      const double ratio = elapsed / static_cast<double>(*outcome.free_bound);
+    if (outcome.free_bound > 0) {
+      const double ratio = elapsed / static_cast<double>(outcome.free_bound);
       (is_apart ? apart_free : free).Add(ratio, name);
       if (!is_apart && !group.empty()) groups[group].second.Add(ratio, name);
     }

@@ -5,7 +5,6 @@
 
 #include <cmath>
 #include <cstddef>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,11 +34,11 @@ PolicySuite Suite() {
   return suite;
 }
 
-PolicyOutcome Outcome(size_t policy, double seconds, std::optional<double> bound) {
+PolicyOutcome Outcome(size_t policy, double seconds, double bound) {
   PolicyOutcome outcome{.policy = policy};
   outcome.step.elapsed = std::llround(seconds * 1e9);
   outcome.step.steady = true;
-  if (bound.has_value()) outcome.bound = std::llround(*bound * 1e9);
+  outcome.bound = std::llround(bound * 1e9);
   return outcome;
 }
 
@@ -84,7 +83,7 @@ TEST(PolicySummaryTest, NothingToCompareGivesNoRows) {
 }
 
 TEST(PolicySummaryTest, RowsNameTheirCaseAndPolicy) {
-  CaseOutcome whole = Case(1, 0, {Outcome(0, 3.0, 2.0), Outcome(1, 2.0, std::nullopt)});
+  CaseOutcome whole = Case(1, 0, {Outcome(0, 3.0, 2.0), Outcome(1, 2.0, 0.0)});
   whole.policies[1].reason = "no room";
   CaseOutcome none = Case(0, 1, {});
   none.reason = "too big";

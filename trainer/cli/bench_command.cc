@@ -76,6 +76,10 @@ absl::StatusOr<std::string> TakeName(Arguments& arguments) {
   for (const std::string& known : names) {
     if (name == known) return name;
   }
+  const std::string policies(kPoliciesBenchmark);
+  if (!NearestName(name, &policies, 1).empty()) {
+    return InvalidArgument("unknown benchmark '", name, "', did you mean '", policies, "'?");
+  }
   return UnknownBenchmark(name);
 }
 

@@ -17,6 +17,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "placement_policy/check_fits.h"
+#include "placement_policy/free_placement_bound.h"
 #include "placement_policy/hardware.h"
 #include "placement_policy/least_budgets.h"
 #include "placement_policy/lower_bound.h"
@@ -114,7 +115,8 @@ absl::StatusOr<StepForecast> ForecastWith(const PlanSettings& settings, const Ha
   GANTRY_ASSIGN_OR_RETURN(step.machine, BudgetedMachine(settings, hardware, step.trace));
   GANTRY_RETURN_IF_ERROR(CheckFits(step.trace, step.machine));
   GANTRY_ASSIGN_OR_RETURN(step.decision, PlanMovement(step.trace, step.machine,
-                                                      {.wait_for_norm = settings.wait_for_norm}));
+                                                      {.wait_for_norm = settings.wait_for_norm,
+                                                       .move_activations = false}));
   GANTRY_RETURN_IF_ERROR(CheckFiles(settings, hardware, step));
   return step;
 }
@@ -352,6 +354,11 @@ absl::StatusOr<Forecast> MakeForecast(const PlanSettings& settings, const Hardwa
   forecast.tiers = TierBytesOf(forecast.step.trace, forecast.step.machine, forecast.step.decision);
   DivideAmongRanks(settings, forecast.tiers);
   forecast.bound = ComputeLowerBound(forecast.step.decision.training.problem, {});
+  if (!hardware.unified) {
+    GANTRY_ASSIGN_OR_RETURN(const FreePlacementInput input,
+                            FreePlacementInputOf(forecast.step.trace, forecast.step.machine));
+    forecast.free_bound = ComputeFreePlacementBound(input, {}).total;
+  }
   SetWear(settings, hardware, forecast);
   return forecast;
 }

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/parallel_for.h"
 #include "placement_policy/hardware.h"
 #include "placement_policy/least_budgets.h"
@@ -75,7 +76,8 @@ struct Forecast {
   StepForecast step;
   TierBytes tiers;  // of one rank
   LeastBudgets least;
-  LowerBound bound;
+  LowerBound bound;            // for the placement that was found
+  Nanoseconds free_bound = 0;  // for any placement; 0: of a unified machine, which has one only
   double fast_seconds = 0.0;  // of a step when computing takes 0.7 times what is assumed
   double slow_seconds = 0.0;  // 1.3 times
   LargestModel largest;

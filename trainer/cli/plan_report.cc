@@ -289,7 +289,13 @@ std::string SpeedText(const PlanSettings& settings, const Forecast& forecast) {
   text += StrCat("  bound     ", Time(bound), ", from ", LimitText(forecast.bound.limit),
                  "; the step takes ", Print("%.4f", seconds / bound), " times that\n");
   text += StrCat("            for this placement: ", PlacementText(forecast), "; ",
-                 NormText(settings), "\n\n");
+                 NormText(settings), "\n");
+  if (forecast.free_bound > 0) {
+    text += StrCat("            for any placement: ", Time(Seconds(forecast.free_bound)),
+                   "; the step takes ", Print("%.4f", seconds / Seconds(forecast.free_bound)),
+                   " times that\n");
+  }
+  text += "\n";
   return text;
 }
 
@@ -371,6 +377,8 @@ Json BoundJson(const PlanSettings& settings, const Forecast& forecast) {
   return {{"seconds", bound},
           {"ratio", bound > 0.0 ? Json(forecast.step.seconds() / bound) : Json(nullptr)},
           {"limit", Name(forecast.bound.limit)},
+          {"any_placement_seconds",
+           forecast.free_bound > 0 ? Json(Seconds(forecast.free_bound)) : Json(nullptr)},
           {"norm", NormText(settings)},
           {"placement",
            {{"resident", shape.resident},
