@@ -260,11 +260,11 @@ class Planner {
   void SearchMoves() {
     MovementDecision decision = *best_;
     const MovementProblem& problem = decision.training.problem;
-    const MovementSearchOptions search = {.pinned = PlacementBuilder::PinnedBlocks(decision),
-                                          .bound = ComputeLowerBound(problem, {}).total,
-                                          .allowed = [this, &decision](const MovementPlan& plan) {
-                                            return builder_.CheckHost(decision, plan).ok();
-                                          }};
+    MovementSearchOptions search = {.pinned = PlacementBuilder::PinnedBlocks(decision),
+                                    .bound = ComputeLowerBound(problem, {}).total,
+                                    .allowed = [this, &decision](const MovementPlan& plan) {
+                                      return builder_.CheckHost(decision, plan).ok();
+                                    }};
     search.on_demand = !options_.keep_sets_only;
     absl::StatusOr<FoundMovement> found = SearchMovement(problem, search);
     if (!found.ok() || found->step.elapsed >= best_->predicted.elapsed) return;
@@ -285,6 +285,8 @@ class Planner {
           decision->choices.chunks,
           [](const ChunkChoice& choice) { return choice.place != UpdatePlace::kHost; });
       if (on_device && options_.host_updates_only) continue;
+      if (options_.keep_sets_only && decision->movement.mode != MovementPlan::Mode::kKeepSet)
+        continue;
       if (Better(*decision)) best_ = *std::move(decision);
     }
   }

@@ -165,11 +165,13 @@ class Counter {
                                HostRoomOf(trace_, machine_, without).slots_needed);
   }
 
+  // A unified machine's only other tier is files.
   void AddActivations(KindSlots& host, KindSlots& files) const {
+    KindSlots& beside = machine_.unified ? files : host;
     for (size_t i = 0; i < decision_.choices.activations.size(); ++i) {
       const ActivationPlace place = decision_.choices.activations[i];
       const int64_t slots = trace_.activations[i].slots;
-      if (place == ActivationPlace::kHost) host[Index(Kind::kActivation)] += slots;
+      if (place == ActivationPlace::kHost) beside[Index(Kind::kActivation)] += slots;
       if (place == ActivationPlace::kFile) files[Index(Kind::kActivation)] += slots;
     }
   }

@@ -168,7 +168,7 @@ TEST(GantryBench, WrongInputsAreOneLine) {
   const Case cases[] = {
       {{"bench"}, 2, "name a benchmark: gantry bench NAME, one of sweep, io, transfer, adam, "},
       {{"bench", "swep"}, 2, "unknown benchmark 'swep', did you mean 'sweep'?"},
-      {{"bench", "policy"}, 2, "unknown benchmark 'policy', did you mean 'policies'?"},
+      {{"bench", "polices"}, 2, "unknown benchmark 'polices', did you mean 'policies'?"},
       {{"bench", "xyzzyx"}, 2, "unknown benchmark 'xyzzyx'; `gantry help bench` lists all"},
       {{"bench", "io", "adam"}, 2, "'adam' is one word too many"},
       {{"bench", "io", "--pears=3"}, 2, "unknown option '--pears', did you mean '--pairs'?"},
