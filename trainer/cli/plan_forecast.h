@@ -78,8 +78,8 @@ struct Forecast {
   LeastBudgets least;
   LowerBound bound;            // for the placement that was found
   Nanoseconds free_bound = 0;  // for any placement; 0: of a unified machine, which has one only
-  double fast_seconds = 0.0;  // of a step when computing takes 0.7 times what is assumed
-  double slow_seconds = 0.0;  // 1.3 times
+  double fast_seconds = 0.0;   // of a step when computing takes 0.7 times what is assumed
+  double slow_seconds = 0.0;   // 1.3 times
   LargestModel largest;
   std::vector<UpgradeForecast> upgrades;  // the best first
   double drive_bytes_per_day = 0.0;       // written by one rank, training all day
