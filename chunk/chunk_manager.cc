@@ -23,8 +23,12 @@ absl::StatusOr<std::unique_ptr<ChunkManager>> ChunkManager::Create(const Options
   manager->host_pool_ = std::make_unique<SlotPool>(manager->host_slab_.get());
 
   const int64_t chunks = layout.chunk_count();
-  manager->blocks_.resize(static_cast<size_t>(chunks * kStateKindCount));
-  for (int64_t index = 0; index < manager->block_count(); ++index) {
+  const int64_t chunk_blocks = chunks * kStateKindCount;
+  manager->blocks_.resize(static_cast<size_t>(chunk_blocks + options.activation_blocks));
+  for (int64_t index = chunk_blocks; index < manager->block_count(); ++index) {
+    manager->block(static_cast<BlockIndex>(index)).slots = 1;
+  }
+  for (int64_t index = 0; index < chunk_blocks; ++index) {
     const BlockId id = manager->IdOf(static_cast<BlockIndex>(index));
     if (!layout.HasBlock(id)) continue;
     BlockRecord& record = manager->block(static_cast<BlockIndex>(index));
@@ -36,6 +40,11 @@ absl::StatusOr<std::unique_ptr<ChunkManager>> ChunkManager::Create(const Options
     manager->states_.emplace_back(ChunkId(chunk));
   }
   GANTRY_RETURN_IF_ERROR(manager->ReserveHomes(options.device));
+  if (options.activation_blocks > 0) {
+    GANTRY_ASSIGN_OR_RETURN(manager->activation_home_.space,
+                            options.device->ReserveAddressSpace(manager->device_slab_.get(),
+                                                                options.activation_blocks));
+  }
   return manager;
 }
 
@@ -66,6 +75,7 @@ absl::Status ChunkManager::ReserveHomes(Device* device) {
 ChunkManager::~ChunkManager() {
   // Content dies with the manager. The spaces unmap what they can: after a failure maybe not all.
   homes_.clear();
+  activation_home_.space.reset();
   // Pools check that every slot came back.
   for (int64_t i = 0; i < block_count(); ++i) {
     const auto index = static_cast<BlockIndex>(i);
@@ -80,11 +90,13 @@ ChunkManager::~ChunkManager() {
 }
 
 bool ChunkManager::HasHome(BlockIndex index) const {
+  if (IsActivation(index)) return true;
   const StateKind kind = IdOf(index).kind;
   return kind == StateKind::kParameter || kind == StateKind::kGradient;
 }
 
 const ChunkManager::HomeSpace& ChunkManager::HomeOf(BlockIndex index) const {
+  if (IsActivation(index)) return activation_home_;
   const BlockId id = IdOf(index);
   GANTRY_CHECK(HasHome(index)) << id << " has no home address";
   const auto group = static_cast<size_t>(group_of_chunk_[static_cast<size_t>(id.chunk.value())]);
@@ -96,6 +108,7 @@ ChunkManager::HomeSpace& ChunkManager::HomeOf(BlockIndex index) {
 }
 
 int64_t ChunkManager::FirstPage(BlockIndex index) const {
+  if (IsActivation(index)) return index - ActivationBlock(0);
   const HomeSpace& home = HomeOf(index);
   return (IdOf(index).chunk.value() - home.first_chunk) * home.pages_per_block;
 }
@@ -105,6 +118,7 @@ std::byte* ChunkManager::Home(BlockIndex index) const {
 }
 
 MemoryTag ChunkManager::TagOf(BlockIndex index) const {
+  if (IsActivation(index)) return MemoryTag::kActivation;
   switch (IdOf(index).kind) {
     case StateKind::kParameter:
       return MemoryTag::kParameter;
@@ -131,7 +145,7 @@ bool ChunkManager::HasAnyCopy(BlockIndex index) const {
 bool ChunkManager::TryBeginFill(BlockIndex index, Tier tier) {
   BlockRecord& record = block(index);
   BlockCopy& c = copy(index, tier);
-  GANTRY_CHECK_GT(static_cast<int>(record.slots), 0) << IdOf(index);
+  GANTRY_CHECK_GT(static_cast<int>(record.slots), 0) << NameOf(index);
   GANTRY_CHECK(c.phase == CopyPhase::kAbsent) << Describe(index);
   SlotPool& slots = pool(tier);
   for (int part = 0; part < record.slots; ++part) {
@@ -272,9 +286,14 @@ std::byte* ChunkManager::Part(BlockIndex index, Tier tier, int part) const {
   return slab.parking(SlotId(c.slots[static_cast<size_t>(part)]));
 }
 
+std::string ChunkManager::NameOf(BlockIndex index) const {
+  if (!IsActivation(index)) return StrCat(IdOf(index));
+  return StrCat("activation block ", index - ActivationBlock(0));
+}
+
 std::string ChunkManager::Describe(BlockIndex index) const {
   const BlockRecord& record = block(index);
-  std::string text = StrCat(IdOf(index), " (", static_cast<int>(record.slots), " slots)");
+  std::string text = StrCat(NameOf(index), " (", static_cast<int>(record.slots), " slots)");
   static constexpr const char* kPhases[] = {"absent", "filling", "valid"};
   for (const Tier tier : {Tier::kDevice, Tier::kHost}) {
     const BlockCopy& c = copy(index, tier);

@@ -5,9 +5,9 @@
 // Rules it enforces with checks:
 //   - a copy is dropped only when it is not pinned and no transfer reads it;
 //   - a copy is readable only in phase kValid; a transfer fills it in phase kFilling;
-//   - parameter and gradient copies on the device are mapped at their home addresses exactly while
-//     they are valid, so that touching an evicted parameter is a fault; optimizer blocks are used
-//     by the engine alone, slot by slot, and have no home;
+//   - parameter, gradient and activation copies on the device are mapped at their home addresses
+//     exactly while they are valid, so that touching an evicted parameter is a fault; optimizer
+//     blocks are used by the engine alone, slot by slot, and have no home;
 //   - a block that had content never loses its last copy except by Forget.
 //
 // Not thread-safe: the engine's mutex guards it.
@@ -33,7 +33,8 @@
 
 namespace gantry {
 
-// Dense number of a block: state kind x chunk count + chunk.
+// Dense number of a block: state kind x chunk count + chunk. Behind them come blocks of
+// activations, of one slot each, that belong to no chunk.
 using BlockIndex = int32_t;
 
 enum class CopyPhase : uint8_t { kAbsent, kFilling, kValid };
@@ -74,6 +75,7 @@ class ChunkManager {
     const ChunkLayout* layout;  // outlives the manager
     int64_t device_slots;
     int64_t host_slots;  // 0 on a unified device
+    int64_t activation_blocks = 0;
   };
   // Errors: kResourceExhausted from the slabs, kInternal from address reservation.
   static absl::StatusOr<std::unique_ptr<ChunkManager>> Create(const Options& options);
@@ -93,6 +95,11 @@ class ChunkManager {
     return static_cast<BlockIndex>(static_cast<int64_t>(block.kind) * chunk_count() +
                                    block.chunk.value());
   }
+  bool IsActivation(BlockIndex block) const { return block >= chunk_count() * kStateKindCount; }
+  BlockIndex ActivationBlock(int64_t number) const {
+    return static_cast<BlockIndex>(chunk_count() * kStateKindCount + number);
+  }
+  // REQUIRES: not an activation's.
   BlockId IdOf(BlockIndex block) const {
     return {static_cast<StateKind>(block / chunk_count()), ChunkId(block % chunk_count())};
   }
@@ -147,13 +154,15 @@ class ChunkManager {
 
   // The bytes of slot `part` (0 or 1) of a copy that is filling or valid.
   std::byte* Part(BlockIndex index, Tier tier, int part) const;
-  // The home address of the block's first byte. REQUIRES: parameter or gradient block.
+  // The home address of the block's first byte. REQUIRES: a block of parameters, gradients or
+  // activations. Those of activations follow each other.
   std::byte* Home(BlockIndex index) const;
 
+  std::string NameOf(BlockIndex index) const;
   std::string Describe(BlockIndex index) const;
 
  private:
-  // The address space of one group's parameters or gradients.
+  // The address space of one group's parameters or gradients, or of activations.
   struct HomeSpace {
     std::unique_ptr<AddressSpace> space;
     int64_t first_chunk = 0;
@@ -179,6 +188,7 @@ class ChunkManager {
   std::unique_ptr<SlotPool> device_pool_;
   std::unique_ptr<SlotPool> host_pool_;
   std::vector<HomeSpace> homes_;  // 2 x group: parameter, gradient
+  HomeSpace activation_home_;
   std::vector<int32_t> group_of_chunk_;
   std::vector<BlockRecord> blocks_;
   std::vector<ChunkStateMachine> states_;

@@ -10,7 +10,6 @@
 namespace gantry {
 namespace {
 
-constexpr int64_t kAlignment = 256;  // what vector units and device kernels want
 constexpr int64_t kUnmapped = -1;
 
 }  // namespace
@@ -37,11 +36,11 @@ ActivationArena::ActivationArena(std::unique_ptr<AddressSpace> space, Bytes slot
     : space_(std::move(space)),
       slot_bytes_(slot_bytes.count()),
       source_(source),
+      free_ranges_(slot_bytes_ * space_->page_count()),
       live_on_page_(static_cast<size_t>(space_->page_count()), 0),
       slot_of_page_(static_cast<size_t>(space_->page_count()), kUnmapped) {
-  GANTRY_CHECK(slot_bytes_ > 0 && slot_bytes_ % kAlignment == 0) << "slots of " << slot_bytes;
-  const Bytes capacity = slot_bytes * space_->page_count();
-  if (capacity.count() > 0) free_ranges_.emplace(0, capacity.count());
+  GANTRY_CHECK(slot_bytes_ > 0 && slot_bytes_ % FreeRanges::kAlignment == 0)
+      << "slots of " << slot_bytes;
 }
 
 ActivationArena::~ActivationArena() {
@@ -62,6 +61,11 @@ absl::StatusOr<ArenaBuffer> ActivationArena::Allocate(int64_t bytes) {
   int64_t offset = 0;
   Mode mode = Mode::kBacked;
   ArenaObserver* observer = nullptr;
+  if (bytes > 0) {
+    if (std::byte* elsewhere = Detour(bytes); elsewhere != nullptr) {
+      return ArenaBuffer(this, elsewhere, bytes);
+    }
+  }
   {
     MutexLock lock(mutex_);
     if (bytes == 0) {
@@ -79,7 +83,7 @@ absl::StatusOr<ArenaBuffer> ActivationArena::Allocate(int64_t bytes) {
     if (!status.ok()) {
       MutexLock lock(mutex_);
       CountOut(offset, bytes);
-      ReturnFreeRange(offset, bytes);
+      free_ranges_.Return(offset, bytes);
       return status;
     }
   }
@@ -87,17 +91,40 @@ absl::StatusOr<ArenaBuffer> ActivationArena::Allocate(int64_t bytes) {
   return ArenaBuffer(this, space_->base() + offset, bytes);
 }
 
+std::byte* ActivationArena::Detour(int64_t bytes) {
+  ArenaDetour* detour = nullptr;
+  {
+    MutexLock lock(mutex_);
+    detour = detour_;
+  }
+  std::byte* elsewhere = detour == nullptr ? nullptr : detour->OnAllocate(bytes);
+  if (elsewhere == nullptr) return nullptr;
+  MutexLock lock(mutex_);
+  ++allocations_;
+  return elsewhere;
+}
+
 void ActivationArena::Free(const std::byte* data, int64_t bytes) {
   const int64_t offset = data - space_->base();
+  const bool elsewhere = offset < 0 || offset >= slot_bytes_ * space_->page_count();
   ArenaObserver* observer = nullptr;
+  ArenaDetour* detour = nullptr;
   {
     MutexLock lock(mutex_);
     if (bytes == 0) {
       --allocations_;
       return;
     }
+    if (elsewhere) {
+      --allocations_;
+      detour = detour_;
+    }
+  }
+  if (elsewhere) return detour->OnFree(data, bytes);
+  {
+    MutexLock lock(mutex_);
     CountOut(offset, bytes);
-    ReturnFreeRange(offset, bytes);
+    free_ranges_.Return(offset, bytes);
     observer = observer_;
   }
   if (observer != nullptr) observer->OnFree(offset, bytes);
@@ -112,6 +139,11 @@ void ActivationArena::SetMode(Mode mode) {
 void ActivationArena::SetObserver(ArenaObserver* observer) {
   MutexLock lock(mutex_);
   observer_ = observer;
+}
+
+void ActivationArena::SetDetour(ArenaDetour* detour) {
+  MutexLock lock(mutex_);
+  detour_ = detour;
 }
 
 int64_t ActivationArena::Trim(int64_t keep) {
@@ -145,39 +177,15 @@ ActivationArena::PageRange ActivationArena::PagesOf(int64_t offset, int64_t byte
 }
 
 absl::StatusOr<int64_t> ActivationArena::TakeFreeRange(int64_t bytes) {
-  int64_t largest = 0;
-  for (auto range = free_ranges_.begin(); range != free_ranges_.end(); ++range) {
-    const auto [offset, free_bytes] = *range;
-    largest = std::max(largest, free_bytes);
-    if (free_bytes < bytes) continue;
-    // Ranges are multiples of the alignment, so what fits also fits rounded up.
-    const int64_t taken = RoundUp(bytes, kAlignment);
-    auto next = free_ranges_.erase(range);
-    if (free_bytes > taken) free_ranges_.emplace_hint(next, offset + taken, free_bytes - taken);
-    return offset;
-  }
-  return ResourceExhausted("no range of ", Bytes(bytes), " in the ",
-                           Bytes(slot_bytes_ * space_->page_count()),
-                           " of activation addresses: the largest free one has ", Bytes(largest),
-                           ", ", allocations_, " allocations are alive on ", live_pages_, " slots");
+  const std::optional<int64_t> offset = free_ranges_.Take(bytes);
+  if (offset.has_value()) return *offset;
+  return ResourceExhausted(
+      "no range of ", Bytes(bytes), " in the ", Bytes(slot_bytes_ * space_->page_count()),
+      " of activation addresses: the largest free one has ", Bytes(free_ranges_.largest()), ", ",
+      allocations_, " allocations are alive on ", live_pages_, " slots");
 }
 
-void ActivationArena::ReturnFreeRange(int64_t offset, int64_t bytes) {
-  int64_t end = offset + RoundUp(bytes, kAlignment);
-  auto next = free_ranges_.lower_bound(offset);
-  if (next != free_ranges_.end() && next->first == end) {
-    end += next->second;
-    next = free_ranges_.erase(next);
-  }
-  if (next != free_ranges_.begin()) {
-    auto previous = std::prev(next);
-    if (previous->first + previous->second == offset) {
-      previous->second = end - previous->first;
-      return;
-    }
-  }
-  free_ranges_.emplace_hint(next, offset, end - offset);
-}
+int64_t ActivationArena::OffsetOf(const std::byte* data) const { return data - space_->base(); }
 
 void ActivationArena::CountIn(int64_t offset, int64_t bytes) {
   const PageRange pages = PagesOf(offset, bytes);

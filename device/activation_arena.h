@@ -13,7 +13,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -24,6 +23,7 @@
 #include "base/ids.h"
 #include "base/mutex.h"
 #include "device/device.h"
+#include "device/free_ranges.h"
 #include "device/slot_pool.h"
 
 namespace gantry {
@@ -43,6 +43,15 @@ class ArenaObserver {
   virtual ~ArenaObserver() = default;
   virtual void OnAllocate(int64_t offset, int64_t bytes) = 0;
   virtual void OnFree(int64_t offset, int64_t bytes) = 0;
+};
+
+// Memory beside the arena, for some of its allocations.
+class ArenaDetour {
+ public:
+  virtual ~ArenaDetour() = default;
+  // Where an allocation of more than 0 bytes goes instead; null: into the arena.
+  virtual std::byte* OnAllocate(int64_t bytes) = 0;
+  virtual void OnFree(const std::byte* data, int64_t bytes) = 0;
 };
 
 class ActivationArena;
@@ -70,7 +79,8 @@ class ArenaBuffer {
 };
 
 // Allocate and frees come from one thread (the compute thread); Trim and the getters from any. No
-// lock is held while the source or the observer runs: they may call Trim and the getters.
+// lock is held while the source, the observer or the detour runs: they may call Trim and the
+// getters.
 class ActivationArena {
  public:
   enum class Mode { kBacked, kDryRun };
@@ -86,6 +96,10 @@ class ActivationArena {
   // REQUIRES: nothing allocated.
   void SetMode(Mode mode);
   void SetObserver(ArenaObserver* observer);  // null for none
+  void SetDetour(ArenaDetour* detour);        // null for none; not in a dry run
+
+  // Where an allocation lies, in bytes from the arena's base: what observers hear.
+  int64_t OffsetOf(const std::byte* data) const;
 
   // Gives back mapped slots that carry no live allocation, highest address first, until at most
   // `keep` mapped slots remain (live ones always stay). Returns how many were given back.
@@ -101,9 +115,9 @@ class ActivationArena {
   };
 
   void Free(const std::byte* data, int64_t bytes);
+  std::byte* Detour(int64_t bytes) GANTRY_EXCLUDES(mutex_);
   PageRange PagesOf(int64_t offset, int64_t bytes) const;
   absl::StatusOr<int64_t> TakeFreeRange(int64_t bytes) GANTRY_REQUIRES(mutex_);
-  void ReturnFreeRange(int64_t offset, int64_t bytes) GANTRY_REQUIRES(mutex_);
   void CountIn(int64_t offset, int64_t bytes) GANTRY_REQUIRES(mutex_);
   void CountOut(int64_t offset, int64_t bytes) GANTRY_REQUIRES(mutex_);
 
@@ -122,9 +136,10 @@ class ActivationArena {
   mutable Mutex mutex_;
   Mode mode_ GANTRY_GUARDED_BY(mutex_) = Mode::kBacked;
   ArenaObserver* observer_ GANTRY_GUARDED_BY(mutex_) = nullptr;
-  std::map<int64_t, int64_t> free_ranges_ GANTRY_GUARDED_BY(mutex_);  // offset -> bytes
-  std::vector<int64_t> live_on_page_ GANTRY_GUARDED_BY(mutex_);       // allocations touching it
-  std::vector<int64_t> slot_of_page_ GANTRY_GUARDED_BY(mutex_);       // -1 when unmapped
+  ArenaDetour* detour_ GANTRY_GUARDED_BY(mutex_) = nullptr;
+  FreeRanges free_ranges_ GANTRY_GUARDED_BY(mutex_);
+  std::vector<int64_t> live_on_page_ GANTRY_GUARDED_BY(mutex_);  // allocations touching it
+  std::vector<int64_t> slot_of_page_ GANTRY_GUARDED_BY(mutex_);  // -1 when unmapped
   int64_t mapped_ GANTRY_GUARDED_BY(mutex_) = 0;
   int64_t live_pages_ GANTRY_GUARDED_BY(mutex_) = 0;
   int64_t allocations_ GANTRY_GUARDED_BY(mutex_) = 0;

@@ -272,7 +272,7 @@ absl::Status BlockMover::OnCompletion(const TransferCompletion& completion) {
     if (absl::IsCancelled(completion.status)) return absl::OkStatus();
     return absl::Status(
         completion.status.code(),
-        ToAbsl(StrCat("moving ", manager_.IdOf(move.block), " from ", move.from, " to ", move.to,
+        ToAbsl(StrCat("moving ", manager_.NameOf(move.block), " from ", move.from, " to ", move.to,
                       ": ", FromAbsl(completion.status.message()))));
   }
   if (move.to == Tier::kFile) {

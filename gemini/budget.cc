@@ -66,11 +66,16 @@ std::vector<ChunkFacts> FactsOf(const ChunkLayout& layout) {
 BudgetNeed LeastBudget(const BudgetInput& input) {
   static constexpr Phase kLeasePhases[] = {Phase::kForward, Phase::kBackward};
   BudgetNeed need;
+  int64_t moved_blocks = 0;
   for (const CompiledStep* step : input.steps) {
     const SlotNeed largest = LargestNeed(step->trace, kLeasePhases);
+    const int64_t first_moved = input.layout->chunk_count() * kStateKindCount;
     for (const Moment& moment : step->trace.moments) {
-      need.activation_slots = std::max(need.activation_slots, moment.activation_slots);
+      int64_t slots = moment.activation_slots;
+      for (const BlockUse& use : step->trace.uses_of(moment)) slots += use.block >= first_moved;
+      need.activation_slots = std::max(need.activation_slots, slots);
     }
+    moved_blocks = std::max(moved_blocks, step->moved_blocks);
     if (largest.moment < 0 || largest.slots <= need.device_slots) continue;
     need.device_slots = largest.slots;
     need.operator_block_slots = largest.block_slots;
@@ -110,7 +115,7 @@ BudgetNeed LeastBudget(const BudgetInput& input) {
       // Device and host exchange blocks without a third place: one slot free on each would be too
       // few for a block of two.
       if (only.device > 0 && SizesDiffer(*input.layout)) passing = std::max<int64_t>(passing, 3);
-      need.host_slots = std::max(need.host_slots, only.host + passing);
+      need.host_slots = std::max(need.host_slots, only.host + moved_blocks + passing);
     }
   }
   return need;

@@ -37,7 +37,7 @@ struct BudgetNeed {
 //           on the device, also one chunk's update beside the most activations;
 //   host:   one chunk's update and one block on its way (a parameter and its master, where updates
 //           run on the device); without a file tier everything that is not pinned on the device,
-//           and what an exchange of blocks with the device needs;
+//           what layers move, and what an exchange of blocks with the device needs;
 //   unified without a file tier: everything, and the activations.
 BudgetNeed LeastBudget(const BudgetInput& input);
 

@@ -107,7 +107,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
   return engine;
 }
 
-EngineImpl::EngineImpl(const EngineOptions& options) : options_(options) {}
+EngineImpl::EngineImpl(const EngineOptions& options) : EngineData(options) {}
 
 absl::Status EngineImpl::Prepare() {
   GANTRY_ASSIGN_OR_RETURN(
@@ -199,7 +199,19 @@ BudgetInput EngineImpl::MakeBudgetInput() const {
 // Takes the chunk size that was asked for, or the best one; a smaller one where that does not fit.
 absl::Status EngineImpl::ChooseLayout() {
   StepSizes sizes;
-  for (const auto& [key, record] : dry_records_) Measure(record, specs_, sizes);
+  for (const auto& [key, records] : dry_records_) {
+    StepSizes step;
+    Measure(records.kept, specs_, step);
+    if (records.again.has_value() &&
+        2 * step.activation_bytes_max > options_.device_memory.count()) {
+      // Not all layers will keep what they save.
+      StepSizes again;
+      Measure(*records.again, specs_, again);
+      step.activation_bytes_max = std::min(step.activation_bytes_max, again.activation_bytes_max);
+    }
+    sizes.activation_bytes_max = std::max(sizes.activation_bytes_max, step.activation_bytes_max);
+    sizes.operator_elements_max = std::max(sizes.operator_elements_max, step.operator_elements_max);
+  }
   int64_t elements = options_.chunk_elements;
   if (elements == 0) {
     GANTRY_ASSIGN_OR_RETURN(std::vector<GroupExtent> groups, MeasureGroups(specs_));
@@ -223,34 +235,42 @@ absl::Status EngineImpl::ChooseLayout() {
   }
   GANTRY_ASSIGN_OR_RETURN(const auto policy,
                           CreatePolicy(options_.policy, options_.static_fractions));
+  const std::vector<LayerSaving> candidates = LayerCandidates();
   while (true) {
-    absl::StatusOr<std::vector<CompiledStep>> compiled = TryChunkSize(elements, *policy);
-    if (compiled.ok()) {
-      auto step = compiled->begin();
+    absl::Status last;
+    for (const LayerSaving planned : candidates) {
+      absl::StatusOr<std::vector<CompiledPlan>> plans = TryChunkSize(elements, *policy, planned);
+      last = plans.status();
+      if (!last.ok()) continue;
+      auto plan = plans->begin();
       MutexLock lock(mutex_);
-      for (const auto& [key, record] : dry_records_) {
-        plans_.emplace(key, MakePlan(std::move(*step++)));
-      }
+      for (const auto& [key, records] : dry_records_) plans_.emplace(key, std::move(*plan++));
       return absl::OkStatus();
     }
     const int64_t smaller = RoundUp(elements / 2, kChunkGranularityElements);
-    if (options_.chunk_elements != 0 || smaller >= elements) return compiled.status();
+    if (options_.chunk_elements != 0 || smaller >= elements) return last;
     elements = smaller;
   }
 }
 
 // Lays out chunks of this size, compiles the dry steps for it (in the order of dry_records_), and
 // places the chunks. Errors: kResourceExhausted when that does not fit the budgets.
-absl::StatusOr<std::vector<CompiledStep>> EngineImpl::TryChunkSize(int64_t elements,
-                                                                   const PlacementPolicy& policy) {
+absl::StatusOr<std::vector<CompiledPlan>> EngineImpl::TryChunkSize(int64_t elements,
+                                                                   const PlacementPolicy& policy,
+                                                                   LayerSaving planned) {
   GANTRY_ASSIGN_OR_RETURN(ChunkLayout layout, MakeLayout(elements));
   layout_ = std::move(layout);
-  std::vector<CompiledStep> compiled;
-  for (const auto& [key, record] : dry_records_) {
-    compiled.push_back(CompileStep(record, *layout_));
+  std::vector<CompiledPlan> plans;
+  activation_blocks_ = 0;
+  moved_blocks_ = 0;
+  for (const auto& [key, records] : dry_records_) {
+    GANTRY_ASSIGN_OR_RETURN(CompiledPlan plan, CompilePlan(records, planned));
+    activation_blocks_ = std::max(activation_blocks_, plan.saved.blocks);
+    moved_blocks_ = std::max(moved_blocks_, plan.step.moved_blocks);
+    plans.push_back(std::move(plan));
   }
   std::vector<const CompiledStep*> steps;
-  for (const CompiledStep& step : compiled) steps.push_back(&step);
+  for (const CompiledPlan& plan : plans) steps.push_back(&plan.step);
   BudgetInput input = MakeBudgetInput();
   input.steps = steps;
   const std::vector<ChunkFacts> facts = FactsOf(*layout_);
@@ -272,7 +292,7 @@ absl::StatusOr<std::vector<CompiledStep>> EngineImpl::TryChunkSize(int64_t eleme
   device_slots_ = input.machine.device_slots;
   host_slots_ = input.machine.host_slots;
   GANTRY_RETURN_IF_ERROR(CheckBudget(input, need));
-  return compiled;
+  return plans;
 }
 
 absl::Status EngineImpl::CreateTiers() {
@@ -283,17 +303,19 @@ absl::Status EngineImpl::CreateTiers() {
     all_slots += facts.parameter_slots + facts.gradient_slots + facts.optimizer_slots;
   }
   budget_report_.model_state = layout_->slot_bytes() * all_slots;
-  int64_t file_slots = all_slots;
+  int64_t file_slots = all_slots + activation_blocks_;
   if (options_.update_order == UpdateOrder::kSpeculative) {
     // Two versions of what an update overwrites. An f32 parameter is its own master.
     for (const ChunkFacts& facts : all_facts) {
       if (facts.optimizer_slots > 0) file_slots += facts.optimizer_slots + facts.parameter_slots;
     }
   }
-  GANTRY_ASSIGN_OR_RETURN(manager_, ChunkManager::Create({.device = options_.device,
-                                                          .layout = &*layout_,
-                                                          .device_slots = device_slots_,
-                                                          .host_slots = host_slots_}));
+  GANTRY_ASSIGN_OR_RETURN(manager_,
+                          ChunkManager::Create({.device = options_.device,
+                                                .layout = &*layout_,
+                                                .device_slots = device_slots_,
+                                                .host_slots = host_slots_,
+                                                .activation_blocks = activation_blocks_}));
   const std::span<std::byte> fixed_memory = manager_->storage_memory();
   std::optional<BlockStore::Options> store;
   if (!options_.spill_directories.empty()) {
@@ -328,7 +350,8 @@ absl::Status EngineImpl::CreateTiers() {
   mover_ = std::make_unique<BlockMover>(BlockMover::Options{
       .manager = manager_.get(), .transfers = transfers_.get(), .order = placement_.eviction});
   std::vector<Tier> update_tiers;
-  int64_t device_demand = budget_report_.activations_max.count() / layout_->slot_bytes().count();
+  int64_t device_demand =
+      budget_report_.activations_max.count() / layout_->slot_bytes().count() + moved_blocks_;
   bool updates_elsewhere = false;  // parameters come anew in each step
   for (int64_t c = 0; c < chunks; ++c) {
     const ChunkPlacement& place = placement_.chunks[static_cast<size_t>(c)];
@@ -367,6 +390,7 @@ absl::Status EngineImpl::CreateTiers() {
           manager_->device_slab(), std::max<int64_t>(device_slots_, 8) * kArenaPagesPerSlot));
   arena_ = std::make_unique<ActivationArena>(std::move(space), layout_->slot_bytes(),
                                              static_cast<SlotSource*>(this));
+  if (activation_blocks_ > 0) arena_->SetDetour(this);
   MutexLock lock(mutex_);
   update_times_.emplace(chunks);
   leaves_.assign(static_cast<size_t>(manager_->block_count()), 0);
@@ -452,20 +476,18 @@ void EngineImpl::ResetStatistics() {
   lease_counts_ = {};
 }
 
-CompiledPlan EngineImpl::MakePlan(CompiledStep step) {
-  CompiledPlan plan;
-  plan.step = std::move(step);
+void EngineImpl::IndexPlan(CompiledPlan& plan) {
   plan.next_use = std::make_unique<NextUseIndex>(plan.step.trace);
   plan.timer = std::make_unique<StepTimer>(std::ssize(plan.step.signatures));
-  return plan;
 }
 
 const Trace* EngineImpl::trace(std::string_view key) {
   MutexLock lock(mutex_);
   const auto found = plans_.find(key);
   if (found == plans_.end()) return nullptr;
-  FillTimes(found->second.step, *found->second.timer);
-  return &found->second.step.trace;
+  CompiledPlan& plan = found->second;
+  FillTimes(plan);
+  return plan.kept == nullptr ? &plan.step.trace : &plan.kept->trace;
 }
 
 }  // namespace gantry

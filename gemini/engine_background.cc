@@ -74,6 +74,7 @@ void EngineImpl::TakeCompletions(std::span<const TransferCompletion> completions
     const absl::Status finished = mover_->OnCompletion(completion);
     if (!finished.ok()) Fail(finished);
   }
+  static_cast<void>(ForgetUsedUp());  // an error is kept
 }
 
 void EngineImpl::MoverLoop() {

@@ -23,6 +23,7 @@
 #include "gemini/block_mover.h"
 #include "gemini/budget.h"
 #include "gemini/engine.h"
+#include "gemini/engine_data.h"
 #include "gemini/engine_parts.h"
 #include "gemini/memory_tracer.h"
 #include "gemini/plan_follower.h"
@@ -31,7 +32,11 @@
 
 namespace gantry {
 
-class EngineImpl final : public Engine, private SlotSource {
+class EngineImpl final : public Engine,
+                         private SlotSource,
+                         private ArenaDetour,
+                         private LayerActivations,
+                         private EngineData {
  public:
   explicit EngineImpl(const EngineOptions& options);
   ~EngineImpl() override;
@@ -43,6 +48,7 @@ class EngineImpl final : public Engine, private SlotSource {
   bool dry_run() const override { return manager_ == nullptr; }
   const ChunkLayout& layout() const override;
   ActivationArena& arena() override { return *arena_; }
+  LayerActivations& layer_activations() override { return *this; }
 
   absl::Status BeginStep(const StepOptions& options) override;
   absl::Status BeginMicroBatch() override;
@@ -65,12 +71,14 @@ class EngineImpl final : public Engine, private SlotSource {
   absl::Status Prepare();
 
  private:
-  static CompiledPlan MakePlan(CompiledStep step);
+  static void IndexPlan(CompiledPlan& plan);
 
   // engine.cc
   absl::Status ChooseLayout();
-  absl::StatusOr<std::vector<CompiledStep>> TryChunkSize(int64_t elements,
-                                                         const PlacementPolicy& policy);
+  // `planned`: how layers are saved whose saving is the plan's.
+  absl::StatusOr<std::vector<CompiledPlan>> TryChunkSize(int64_t elements,
+                                                         const PlacementPolicy& policy,
+                                                         LayerSaving planned);
   absl::Status CreateTiers();
   void DestroyTiers();
   LeasedTensor MakeLeased(TensorId tensor) const;
@@ -112,6 +120,9 @@ class EngineImpl final : public Engine, private SlotSource {
       GANTRY_REQUIRES(mutex_);
   void CollectNeeds(std::span<const ParameterUse> uses) GANTRY_REQUIRES(mutex_);
   bool AnyPending(std::span<const Need> needs) const GANTRY_REQUIRES(mutex_);
+  bool AwaitsUpdate(BlockIndex block) const GANTRY_REQUIRES(mutex_) {
+    return !manager_->IsActivation(block) && updates_->Pending(manager_->IdOf(block).chunk);
+  }
   absl::StatusOr<bool> TryPin(Tier tier, std::span<const Need> needs) GANTRY_REQUIRES(mutex_);
   // Blocks until all needs are on `tier`, then pins them.
   absl::Status Pin(Tier tier, std::span<const Need> needs, std::string_view name)
@@ -129,6 +140,24 @@ class EngineImpl final : public Engine, private SlotSource {
   void LeaveChunk(ChunkId chunk) GANTRY_REQUIRES(mutex_);
   void BeginGradient(ChunkId chunk) GANTRY_REQUIRES(mutex_);
 
+  // engine_layers.cc
+  absl::StatusOr<LayerPass> BeginLayer(int32_t layer, LayerSaving wanted) override;
+  absl::Status EndLayer(const LayerPass& pass, const std::byte* output) override;
+  absl::Status BeginLayerBackward(const LayerPass& pass) override;
+  absl::Status EndLayerBackward(const LayerPass& pass) override;
+  std::byte* OnAllocate(int64_t bytes) override;
+  void OnFree(const std::byte* data, int64_t bytes) override;
+  LayerSaving DecideSaving(int64_t pass, int32_t layer, LayerSaving wanted) GANTRY_EXCLUDES(mutex_);
+  void KeepDryRecord(const std::string& key, StepRecord record);
+  bool CanMoveActivations() const;
+  std::vector<LayerSaving> LayerCandidates() const;
+  absl::StatusOr<CompiledPlan> CompilePlan(const DryRecords& records, LayerSaving planned) const;
+  absl::Status Recompile(CompiledPlan& plan, std::vector<LayerSaving> savings) const;
+  void CollectLayerNeeds(int64_t pass, Need::Mode mode) GANTRY_REQUIRES(mutex_);
+  absl::Status ForgetSaved(int64_t pass) GANTRY_REQUIRES(mutex_);
+  absl::Status ForgetUsedUp() GANTRY_REQUIRES(mutex_);
+  void AbandonLayers() GANTRY_REQUIRES(mutex_);
+
   // engine_plan.cc
   bool planned() const { return options_.policy == kPlannedPolicy; }
   // Gives the step that begins its movement plan, or goes back to moving on demand.
@@ -136,7 +165,7 @@ class EngineImpl final : public Engine, private SlotSource {
   void MakeMovementPlan(CompiledPlan& plan, const StepOptions& options) GANTRY_REQUIRES(mutex_);
   void InstallPlacement(const CompiledPlan& plan, const MovementDecision& decision)
       GANTRY_REQUIRES(mutex_);
-  void FillTimes(CompiledStep& step, const StepTimer& timer) const GANTRY_REQUIRES(mutex_);
+  void FillTimes(CompiledPlan& plan) const GANTRY_REQUIRES(mutex_);
   MachineRates MeasuredRates(const Trace& trace) const GANTRY_REQUIRES(mutex_);
   PlanFollower::Presence PresenceOf(BlockIndex block) const GANTRY_REQUIRES(mutex_);
   void NoteLeaving(std::span<const Need> needs) GANTRY_REQUIRES(mutex_);
@@ -181,68 +210,6 @@ class EngineImpl final : public Engine, private SlotSource {
       GANTRY_REQUIRES(mutex_);
 
   BlockIndex Index(StateKind kind, ChunkId chunk) const { return manager_->IndexOf({kind, chunk}); }
-
-  const EngineOptions options_;
-
-  // The compute thread's own.
-  std::vector<TensorSpec> specs_;
-  std::vector<RegistrationOptions> registrations_;
-  std::vector<std::pair<std::string, std::string>> aliases_;
-  MemoryTracer tracer_;
-  std::map<std::string, StepRecord, std::less<>> dry_records_;
-  std::optional<StepOptions> step_;  // set between BeginStep and EndStep
-  int64_t micro_batch_ = 0;          // 1-based within the step
-  BudgetReport budget_report_;
-  std::vector<ParameterUse> uses_scratch_;
-  std::string recording_key_;  // of the step that tracer_ records
-
-  // Set by Seal, constant afterwards; a movement plan changes where updates run.
-  std::optional<ChunkLayout> layout_;
-  Placement placement_;
-  int64_t device_slots_ = 0;
-  int64_t host_slots_ = 0;
-  bool everything_fits_ = false;  // the device holds all that any step uses, updates too
-  std::vector<ChunkLayout::ChunkRange> chunks_of_tensor_;
-  std::vector<LeasedTensor> leased_;  // per tensor, with both addresses
-
-  mutable Mutex mutex_;
-  CondVar changed_;      // a transfer or an update finished, or the engine failed
-  CondVar update_work_;  // a job may be runnable
-  bool stopping_ GANTRY_GUARDED_BY(mutex_) = false;
-  std::shared_ptr<EngineImpl*> simulated_self_;  // for events of the loop; null once stopped
-  bool simulated_job_ = false;  // the event loop holds a job; the caller's thread only
-  absl::Status failure_ GANTRY_GUARDED_BY(mutex_);
-  std::map<std::string, CompiledPlan, std::less<>> plans_ GANTRY_GUARDED_BY(mutex_);
-  CompiledPlan* plan_ GANTRY_GUARDED_BY(mutex_) = nullptr;            // of the current step
-  const PlanFollower* follower_ GANTRY_GUARDED_BY(mutex_) = nullptr;  // of plan_
-  std::vector<char> leaves_ GANTRY_GUARDED_BY(mutex_);  // by block: dropped after its lease
-  std::vector<PlanFollower::Fetch> ahead_ GANTRY_GUARDED_BY(mutex_);
-  // Of the step whose updates may still be running.
-  const CompiledPlan* training_plan_ GANTRY_GUARDED_BY(mutex_) = nullptr;
-  int64_t cursor_ GANTRY_GUARDED_BY(mutex_) = 0;        // next lease moment of plan_
-  int64_t moment_clock_ GANTRY_GUARDED_BY(mutex_) = 0;  // lease moments since Seal
-  int64_t step_start_ GANTRY_GUARDED_BY(mutex_) = 0;
-  std::vector<Need> needs_ GANTRY_GUARDED_BY(mutex_);  // of the lease being made
-  int64_t open_leases_ GANTRY_GUARDED_BY(mutex_) = 0;
-  std::vector<int32_t> chunk_leases_ GANTRY_GUARDED_BY(mutex_);
-  StepProgress progress_ GANTRY_GUARDED_BY(mutex_);
-  std::array<Nanoseconds, kStallCauseCount> stalls_ GANTRY_GUARDED_BY(mutex_){};
-  Nanoseconds waited_ GANTRY_GUARDED_BY(mutex_) = 0;                   // all stalls since Seal
-  std::optional<RecentTimes> update_times_ GANTRY_GUARDED_BY(mutex_);  // by chunk
-  LeaseCounts lease_counts_ GANTRY_GUARDED_BY(mutex_);
-  int64_t waits_this_step_ GANTRY_GUARDED_BY(mutex_) = 1;
-  bool settled_ GANTRY_GUARDED_BY(mutex_) = false;  // everything is resident: nothing to fetch
-  std::array<TransferCounters, kTransferLaneCount> lanes_base_ GANTRY_GUARDED_BY(mutex_){};
-
-  std::unique_ptr<ChunkManager> manager_;
-  std::unique_ptr<TransferEngine> transfers_;
-  std::unique_ptr<BlockMover> mover_;
-  std::unique_ptr<UpdateQueue> updates_;
-  std::unique_ptr<Slab> dry_slab_;
-  std::unique_ptr<ActivationArena> arena_;
-  // thread: completions and updates must go on while the compute thread is inside a kernel.
-  std::thread mover_thread_;
-  std::thread update_thread_;
 };
 
 }  // namespace gantry

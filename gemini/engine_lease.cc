@@ -119,14 +119,14 @@ void EngineImpl::CollectNeeds(std::span<const ParameterUse> uses) {
 
 bool EngineImpl::AnyPending(std::span<const Need> needs) const {
   for (const Need& need : needs) {
-    if (updates_->Pending(need.chunk)) return true;
+    if (need.chunk != kNoChunk && updates_->Pending(need.chunk)) return true;
   }
   return false;
 }
 
 absl::StatusOr<bool> EngineImpl::TryPin(Tier tier, std::span<const Need> needs) {
   for (const Need& need : needs) {
-    if (updates_->Pending(need.chunk)) return false;
+    if (need.chunk != kNoChunk && updates_->Pending(need.chunk)) return false;
     if (manager_->copy(need.block, tier).phase != CopyPhase::kValid) return false;
     if (need.mode != Need::Mode::kRead && !mover_->Writable(need.block, tier)) return false;
   }
@@ -270,8 +270,7 @@ void EngineImpl::RefreshLookAhead() {
       const int64_t distance = ahead + 1 + (wraps ? total - leases : 0);
       for (const BlockUse& use : trace.uses_of(trace.moments[static_cast<size_t>(moment)])) {
         if (use.access == BlockAccess::kCreate) continue;
-        const ChunkId chunk = manager_->IdOf(use.block).chunk;
-        if (updates_->Pending(chunk)) continue;
+        if (AwaitsUpdate(use.block)) continue;
         const BlockRecord& record = manager_->block(use.block);
         if (record.content == BlockContent::kUndefined) continue;
         wants.push_back(

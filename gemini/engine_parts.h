@@ -5,18 +5,24 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/ids.h"
 #include "chunk/chunk_manager.h"
 #include "gemini/engine.h"
+#include "gemini/layer_activations.h"
 #include "gemini/memory_tracer.h"
 #include "gemini/plan_follower.h"
+#include "gemini/step_record.h"
 #include "gemini/step_times.h"
 #include "placement_policy/trace.h"
 
 namespace gantry {
+
+// Of blocks that belong to none: activations.
+inline constexpr ChunkId kNoChunk(-1);
 
 // How a block is needed by whoever pins it.
 struct Need {
@@ -26,9 +32,21 @@ struct Need {
   ChunkId chunk;
 };
 
+// What dry steps of one key showed.
+struct DryRecords {
+  StepRecord kept;                  // whatever may be kept is
+  std::optional<StepRecord> again;  // whatever may run again does; of a second dry step
+};
+
 // A step whose trace is known, and what follows from it.
 struct CompiledPlan {
   CompiledStep step;
+  // Of a step with layers that a dry run showed: how its layers are saved in `step`, and the step
+  // that keeps all, where that is another one.
+  const DryRecords* records = nullptr;
+  SavedMemory saved;
+  std::vector<LayerSaving> savings;  // by pass
+  std::unique_ptr<CompiledStep> kept;
   std::unique_ptr<NextUseIndex> next_use;
   std::unique_ptr<StepTimer> timer;
   // With the policy `planned`, once the times of the step are known.
@@ -48,6 +66,21 @@ struct StepProgress {
   std::vector<int32_t> gradients_missing;  // by chunk: tensors to be declared ready; -1: frozen
   std::vector<char> contributed;           // by tensor: a gradient was added to
   std::vector<char> ready;                 // by tensor: declared ready in this micro-batch
+};
+
+// The passes of layers of the running step. The compute thread's.
+struct LayerPasses {
+  struct Pass {
+    LayerSaving saving = LayerSaving::kKeep;
+    bool in_blocks = false;  // its blocks are not forgotten yet
+    bool pinned = false;
+    size_t allocations = 0;  // of its forward pass, so far
+    int64_t live = 0;        // allocations in its blocks
+  };
+  const SavedMemory* saved = nullptr;  // of the step's plan; null: nothing moves
+  std::vector<Pass> passes;
+  int64_t open = -1;      // whose forward pass it is
+  int64_t backward = -1;  // whose backward pass it is
 };
 
 struct LeaseCounts {

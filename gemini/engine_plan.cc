@@ -50,7 +50,9 @@ absl::Status EngineImpl::FollowMovementPlan(const StepOptions& options) {
   if (followed && follower_ == nullptr) {
     // What the plan kept may go now as anything else.
     for (BlockIndex block = 0; block < manager_->block_count(); ++block) {
-      if (manager_->IdOf(block).kind > StateKind::kGradient) break;
+      if (!manager_->IsActivation(block) && manager_->IdOf(block).kind > StateKind::kGradient) {
+        continue;
+      }
       mover_->SetResidency(block, Tier::kDevice, Residency::kFloating);
     }
     std::fill(leaves_.begin(), leaves_.end(), 0);
@@ -60,7 +62,7 @@ absl::Status EngineImpl::FollowMovementPlan(const StepOptions& options) {
 
 void EngineImpl::MakeMovementPlan(CompiledPlan& plan, const StepOptions& options) {
   const Nanoseconds begin = options_.clock->Now();
-  FillTimes(plan.step, *plan.timer);
+  FillTimes(plan);
   // The arena keeps slots that activations of the next moments will need again.
   Trace trace = plan.step.trace;
   for (size_t m = 0; m < trace.moments.size(); ++m) {
@@ -97,7 +99,8 @@ void EngineImpl::MakeMovementPlan(CompiledPlan& plan, const StepOptions& options
 
 void EngineImpl::InstallPlacement(const CompiledPlan& plan, const MovementDecision& decision) {
   bool updates_elsewhere = false;
-  int64_t device_demand = budget_report_.activations_max.count() / layout_->slot_bytes().count();
+  int64_t device_demand =
+      budget_report_.activations_max.count() / layout_->slot_bytes().count() + moved_blocks_;
   const std::vector<ChunkFacts> facts = FactsOf(*layout_);
   for (int64_t c = 0; c < layout_->chunk_count(); ++c) {
     const ChunkId chunk(c);
@@ -126,15 +129,30 @@ void EngineImpl::InstallPlacement(const CompiledPlan& plan, const MovementDecisi
   everything_fits_ = device_demand <= device_slots_ && !updates_elsewhere;
 }
 
-void EngineImpl::FillTimes(CompiledStep& step, const StepTimer& timer) const {
-  for (size_t i = 0; i < step.signatures.size(); ++i) {
-    step.trace.moments[i].compute = timer.Median(static_cast<int64_t>(i));
+void EngineImpl::FillTimes(CompiledPlan& plan) const {
+  const auto fill_updates = [this](CompiledStep& step) GANTRY_NO_THREAD_SAFETY_ANALYSIS {
+    for (size_t c = 0; c < step.update_moment.size() && update_times_.has_value(); ++c) {
+      if (step.update_moment[c] < 0) continue;
+      step.trace.moments[static_cast<size_t>(step.update_moment[c])].compute =
+          update_times_->Median(static_cast<int64_t>(c));
+    }
+  };
+  std::vector<Moment>& moments = plan.step.trace.moments;
+  const bool timed = plan.timer->steps() > 0;
+  for (size_t i = 0; i < plan.step.signatures.size() && timed; ++i) {
+    moments[i].compute = plan.timer->Median(static_cast<int64_t>(i));
   }
-  for (size_t c = 0; c < step.update_moment.size() && update_times_.has_value(); ++c) {
-    if (step.update_moment[c] < 0) continue;
-    step.trace.moments[static_cast<size_t>(step.update_moment[c])].compute =
-        update_times_->Median(static_cast<int64_t>(c));
+  fill_updates(plan.step);
+  plan.step.FillRecompute();
+  if (plan.kept == nullptr) return;
+  // A lease that repeats one of the forward pass says nothing of that in the backward pass.
+  std::vector<Moment>& kept = plan.kept->trace.moments;
+  for (size_t i = 0; i < plan.step.origins.size(); ++i) {
+    Moment& origin = kept[static_cast<size_t>(plan.step.origins[i])];
+    if (origin.phase == moments[i].phase) origin.compute = moments[i].compute;
   }
+  fill_updates(*plan.kept);
+  plan.kept->FillRecompute();
 }
 
 // Lanes by what they moved so far; updates by their times.
@@ -177,8 +195,7 @@ PlanFollower::Presence EngineImpl::PresenceOf(BlockIndex block) const {
   if (copy.phase == CopyPhase::kValid) {
     return copy.evicting ? PlanFollower::Presence::kNotYet : PlanFollower::Presence::kThere;
   }
-  if (updates_->Pending(manager_->IdOf(block).chunk) ||
-      manager_->block(block).content == BlockContent::kUndefined) {
+  if (AwaitsUpdate(block) || manager_->block(block).content == BlockContent::kUndefined) {
     return PlanFollower::Presence::kNotYet;
   }
   return PlanFollower::Presence::kAbsent;

@@ -24,6 +24,7 @@ absl::Status EngineImpl::BeginStep(const StepOptions& options) {
   if (dry_run()) {
     step_ = options;
     micro_batch_ = 0;
+    layers_ = {};
     tracer_.Begin(options);
     return absl::OkStatus();
   }
@@ -35,6 +36,8 @@ absl::Status EngineImpl::BeginStep(const StepOptions& options) {
   plan_ = found == plans_.end() ? nullptr : &found->second;
   cursor_ = 0;
   step_start_ = moment_clock_;
+  layers_ = {};
+  if (plan_ != nullptr && plan_->saved.blocks > 0) layers_.saved = &plan_->saved;
   if (plan_ == nullptr) {
     tracer_.Begin(options);
     recording_key_ = options.trace_key;
@@ -143,6 +146,7 @@ absl::StatusOr<StepResult> EngineImpl::EndStep() {
     if (open_leases_ > 0) {
       return FailedPrecondition("EndStep with ", open_leases_, " live lease(s)");
     }
+    AbandonLayers();
   }
   const StepOptions step = *std::exchange(step_, std::nullopt);
   if (micro_batch_ != step.micro_batches) {
@@ -151,7 +155,7 @@ absl::StatusOr<StepResult> EngineImpl::EndStep() {
                               " micro-batches");
   }
   if (dry_run()) {
-    dry_records_[step.trace_key] = tracer_.End();
+    KeepDryRecord(step.trace_key, tracer_.End());
     return StepResult{};
   }
   FinishRecording();
@@ -205,7 +209,9 @@ void EngineImpl::FinishRecording() {
   arena_->SetObserver(nullptr);
   const StepRecord record = tracer_.End();
   if (record.events.empty()) return;
-  CompiledPlan plan = MakePlan(CompileStep(record, *layout_));
+  CompiledPlan plan;
+  plan.step = CompileStep(record, *layout_);
+  IndexPlan(plan);
   MutexLock lock(mutex_);
   plans_.insert_or_assign(recording_key_, std::move(plan));
 }

@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "base/check.h"
+#include "gemini/layer_rows.h"
 
 namespace gantry {
 
@@ -63,6 +64,26 @@ void MemoryTracer::OnGradientReady(TensorId tensor) {
   Add({.kind = StepRecord::Event::Kind::kGradientReady, .offset = tensor.value()});
 }
 
+void MemoryTracer::OnBeginLayer(const StepRecord::Layer& layer) {
+  if (!recording_) return;
+  Add({.kind = StepRecord::Event::Kind::kBeginLayer, .offset = std::ssize(record_.layers)});
+  record_.layers.push_back(layer);
+}
+
+void MemoryTracer::OnEndLayer(int64_t pass, int64_t output) {
+  if (!recording_) return;
+  record_.layers[static_cast<size_t>(pass)].output = output;
+  Add({.kind = StepRecord::Event::Kind::kEndLayer, .offset = pass});
+}
+
+void MemoryTracer::OnBeginLayerBackward(int64_t pass) {
+  Add({.kind = StepRecord::Event::Kind::kBeginLayerBackward, .offset = pass});
+}
+
+void MemoryTracer::OnEndLayerBackward(int64_t pass) {
+  Add({.kind = StepRecord::Event::Kind::kEndLayerBackward, .offset = pass});
+}
+
 void MemoryTracer::OnAllocate(int64_t offset, int64_t bytes) {
   Add({.kind = StepRecord::Event::Kind::kAllocate, .offset = offset, .bytes = bytes});
 }
@@ -109,9 +130,11 @@ class LivePages {
 
 class StepCompiler {
  public:
-  StepCompiler(const StepRecord& record, const ChunkLayout& layout)
+  StepCompiler(const StepRecord& record, const ChunkLayout& layout, const SavedMemory* saved)
       : record_(record),
         layout_(layout),
+        saved_(saved),
+        rows_(record, layout.slot_bytes().count()),
         pages_(layout.slot_bytes().count()),
         gradient_begun_(static_cast<size_t>(layout.chunk_count()), false),
         first_forward_(static_cast<size_t>(layout.chunk_count()),
@@ -127,8 +150,17 @@ class StepCompiler {
                                                        : int8_t{0});
     }
     AddChunks();
+    for (int64_t i = 0; saved_ != nullptr && i < saved_->blocks; ++i) {
+      trace.block_slots.push_back(1);
+    }
     trace.slot_bytes = layout_.slot_bytes();
+    step_.layers.resize(record_.layers.size());
+    for (size_t p = 0; p < record_.layers.size(); ++p) {
+      step_.layers[p].saving = record_.layers[p].saving;
+    }
     for (const StepRecord::Event& event : record_.events) OnEvent(event);
+    AddActivations();
+    AddMovedBlocks();
     step_.update_moment.assign(static_cast<size_t>(chunks), -1);
     AddChunkOrder();
     if (record_.optimizer) AddOptimizerMoments();
@@ -145,18 +177,110 @@ class StepCompiler {
         break;
       case Kind::kAllocate:
         pages_.Allocate(event.offset, event.bytes);
+        rows_.OnAllocate(event.offset, event.bytes);
         NotePages();
         break;
       case Kind::kFree:
         pages_.Free(event.offset, event.bytes);
+        rows_.OnFree(event.offset, event.bytes, LastMoment());
         break;
       case Kind::kMicroBatch:
         ++micro_batch_;
+        break;
+      case Kind::kBeginLayer:
+      case Kind::kEndLayer:
+      case Kind::kBeginLayerBackward:
+      case Kind::kEndLayerBackward:
+        OnLayerEvent(event);
         break;
       case Kind::kRelease:
       case Kind::kGradientReady:
         break;
     }
+  }
+
+  void OnLayerEvent(const StepRecord::Event& event) {
+    using Kind = StepRecord::Event::Kind;
+    const auto p = static_cast<size_t>(event.offset);
+    CompiledStep::Layer& layer = step_.layers[p];
+    const bool moves = layer.saving == LayerSaving::kMove && saved_ != nullptr;
+    const int64_t blocks = moves ? saved_->passes[p].blocks : 0;
+    switch (event.kind) {
+      case Kind::kBeginLayer:
+        layer_ = record_.layers[p].layer;
+        layer.first = LastMoment() + 1;
+        pinned_ += blocks;
+        rows_.OnBeginLayer(event.offset, MicroBatch(), LastMoment());
+        break;
+      case Kind::kEndLayer:
+        layer_ = -1;
+        layer.created = LastMoment();
+        pinned_ -= blocks;
+        rows_.OnEndLayer(event.offset, MicroBatch(), LastMoment());
+        break;
+      case Kind::kBeginLayerBackward:
+        layer_ = record_.layers[p].layer;
+        layer.used = LastMoment() + 1;
+        pinned_ += blocks;
+        rows_.OnBeginLayerBackward(event.offset, LastMoment());
+        break;
+      default:
+        layer_ = -1;
+        pinned_ -= blocks;
+        break;
+    }
+  }
+
+  void AddActivations() {
+    const auto leases = static_cast<int32_t>(step_.signatures.size());
+    for (const LayerRows::Row& row : rows_.rows()) {
+      if (row.used <= row.created || row.created < 0 || row.used >= leases) continue;
+      step_.trace.activations.push_back(
+          {.created = row.created, .used = row.used, .slots = row.slots});
+      step_.remakings.push_back({.first = row.first, .last = row.created, .pass = row.pass});
+    }
+  }
+
+  int32_t LastMoment() const { return static_cast<int32_t>(step_.trace.moments.size()) - 1; }
+  int32_t MicroBatch() const { return std::max(micro_batch_ - 1, 0); }
+
+  // The moments that create and consume moved layers' blocks use them; elsewhere within the two
+  // passes they are activations.
+  void AddMovedBlocks() {
+    std::vector<std::vector<BlockUse>> more(step_.trace.moments.size());
+    std::vector<bool> moved(saved_ == nullptr ? 0 : static_cast<size_t>(saved_->blocks), false);
+    for (size_t p = 0; p < step_.layers.size(); ++p) {
+      CompiledStep::Layer& layer = step_.layers[p];
+      const bool between = layer.created >= layer.first && layer.created >= 0 &&
+                           layer.used > layer.created && layer.used <= LastMoment();
+      if (!between) layer.used = -1;
+      if (layer.saving != LayerSaving::kMove || saved_ == nullptr || !between) continue;
+      const SavedMemory::Pass& pass = saved_->passes[p];
+      std::fill_n(moved.begin() + pass.first_block, pass.blocks, true);
+      for (const auto& [moment, access] : {std::pair(layer.created, BlockAccess::kCreate),
+                                           std::pair(layer.used, BlockAccess::kConsume)}) {
+        const auto m = static_cast<size_t>(moment);
+        step_.trace.moments[m].activation_slots -= pass.blocks;
+        for (int64_t i = 0; i < pass.blocks; ++i) {
+          more[m].push_back(
+              {FirstSavedBlock() + static_cast<int32_t>(pass.first_block + i), access});
+        }
+      }
+    }
+    step_.moved_blocks = std::ranges::count(moved, true);
+    std::vector<BlockUse> uses;
+    for (size_t m = 0; m < more.size(); ++m) {
+      Moment& moment = step_.trace.moments[m];
+      const std::span<const BlockUse> own = step_.trace.uses_of(moment);
+      moment.first_use = std::ssize(uses);
+      uses.insert(uses.end(), own.begin(), own.end());
+      uses.insert(uses.end(), more[m].begin(), more[m].end());
+      moment.use_count = std::ssize(uses) - moment.first_use;
+    }
+    step_.trace.uses = std::move(uses);
+  }
+  int32_t FirstSavedBlock() const {
+    return static_cast<int32_t>(layout_.chunk_count() * kStateKindCount);
   }
 
   void AddChunks() {
@@ -177,9 +301,14 @@ class StepCompiler {
 
   void NotePages() {
     // What comes before the first lease counts for that one.
-    int64_t& most = step_.trace.moments.empty() ? most_before_first_
-                                                : step_.trace.moments.back().activation_slots;
-    most = std::max(most, pages_.live());
+    if (step_.trace.moments.empty()) {
+      most_before_first_ = std::max(most_before_first_, pages_.live());
+      return;
+    }
+    // Blocks that are pinned between two leases count for the later one.
+    arena_slots_.back() = std::max(arena_slots_.back(), pages_.live());
+    Moment& moment = step_.trace.moments.back();
+    moment.activation_slots = std::max(moment.activation_slots, pages_.live() + pinned_then_);
   }
 
   void AddLeaseMoment(const StepRecord::Event& event) {
@@ -192,8 +321,11 @@ class StepCompiler {
                   .first_use = static_cast<int64_t>(trace.uses.size()),
                   .use_count = 0,
                   .compute = 0,
-                  .activation_slots = std::max(pages_.live(), most_before_first_),
-                  .micro_batch = std::max(micro_batch_ - 1, 0)};
+                  .activation_slots = std::max(pages_.live(), most_before_first_) + pinned_,
+                  .micro_batch = MicroBatch(),
+                  .layer = layer_};
+    pinned_then_ = pinned_;
+    arena_slots_.push_back(std::max(pages_.live(), most_before_first_));
     most_before_first_ = 0;
     for (const ParameterUse& use : uses) {
       const auto [first, last] = layout_.ChunksOf(use.tensor);
@@ -204,6 +336,7 @@ class StepCompiler {
     moment.use_count = static_cast<int64_t>(trace.uses.size()) - moment.first_use;
     trace.moments.push_back(moment);
     step_.signatures.push_back(LeaseSignature(uses, event.phase));
+    step_.origins.push_back(event.origin);
   }
 
   void AddUse(ParameterAccess access, ChunkId chunk, int64_t first_use_of_moment) {
@@ -271,33 +404,54 @@ class StepCompiler {
   }
 
   void AddActivationWindows() {
-    const std::vector<Moment>& moments = step_.trace.moments;
-    step_.activation_after.resize(moments.size(), 0);
-    for (size_t i = 0; i < moments.size(); ++i) {
+    arena_slots_.resize(step_.trace.moments.size(), 0);
+    step_.activation_after.resize(arena_slots_.size(), 0);
+    for (size_t i = 0; i < arena_slots_.size(); ++i) {
       const size_t end =
-          std::min(moments.size(), i + static_cast<size_t>(CompiledStep::kTrimWindow));
+          std::min(arena_slots_.size(), i + static_cast<size_t>(CompiledStep::kTrimWindow));
       for (size_t j = i; j < end; ++j) {
-        step_.activation_after[i] =
-            std::max(step_.activation_after[i], moments[j].activation_slots);
+        step_.activation_after[i] = std::max(step_.activation_after[i], arena_slots_[j]);
       }
     }
   }
 
   const StepRecord& record_;
   const ChunkLayout& layout_;
+  const SavedMemory* saved_;
+  LayerRows rows_;
   LivePages pages_;
   std::vector<bool> gradient_begun_;
   std::vector<int64_t> first_forward_;  // first moment that reads the chunk's parameter
   std::vector<int64_t> by_first_use_;   // chunks in that order
   int32_t micro_batch_ = 0;             // of those begun
   int64_t most_before_first_ = 0;       // slots that activations held before the first lease
+  int32_t layer_ = -1;                  // whose pass it is
+  int64_t pinned_ = 0;                  // blocks of moved layers whose pass it is
+  int64_t pinned_then_ = 0;             // the same at the last lease
+  std::vector<int64_t> arena_slots_;    // by moment: of activation_slots, those of the arena
   CompiledStep step_;
 };
 
 }  // namespace
 
-CompiledStep CompileStep(const StepRecord& record, const ChunkLayout& layout) {
-  return StepCompiler(record, layout).Run();
+void CompiledStep::FillRecompute() {
+  for (size_t a = 0; a < trace.activations.size(); ++a) {
+    const Remaking& remaking = remakings[a];
+    const int32_t micro_batch =
+        trace.moments[static_cast<size_t>(trace.activations[a].created)].micro_batch;
+    Nanoseconds time = 0;
+    for (int32_t m = remaking.first; m <= remaking.last; ++m) {
+      const Moment& moment = trace.moments[static_cast<size_t>(m)];
+      if (moment.phase != Phase::kForward || moment.micro_batch != micro_batch) continue;
+      time += moment.compute;
+    }
+    trace.activations[a].recompute = time;
+  }
+}
+
+CompiledStep CompileStep(const StepRecord& record, const ChunkLayout& layout,
+                         const SavedMemory* saved) {
+  return StepCompiler(record, layout, saved).Run();
 }
 
 }  // namespace gantry

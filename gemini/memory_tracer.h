@@ -13,29 +13,12 @@
 #include "base/ids.h"
 #include "chunk/chunk_layout.h"
 #include "device/activation_arena.h"
+#include "gemini/layer_activations.h"
 #include "gemini/parameter_store.h"
+#include "gemini/step_record.h"
 #include "placement_policy/trace.h"
 
 namespace gantry {
-
-// One step, in terms of tensors and bytes. Plain data.
-struct StepRecord {
-  struct Event {
-    enum class Kind : uint8_t { kAcquire, kRelease, kAllocate, kFree, kGradientReady, kMicroBatch };
-    Kind kind;
-    Phase phase = Phase::kForward;  // kAcquire
-    int32_t name = 0;               // kAcquire: index into names
-    int32_t first_use = 0;          // kAcquire: index into uses
-    int32_t use_count = 0;          // kAcquire
-    int64_t offset = 0;             // kAllocate, kFree: bytes; kGradientReady: tensor
-    int64_t bytes = 0;              // kAllocate, kFree
-  };
-  std::vector<Event> events;
-  std::vector<ParameterUse> uses;
-  std::vector<std::string> names;
-  int64_t micro_batches = 0;
-  bool optimizer = false;
-};
 
 // A compiled step: the trace, and per moment what identifies its lease when it comes again.
 struct CompiledStep {
@@ -45,7 +28,30 @@ struct CompiledStep {
                                           // next kTrimWindow moments
   std::vector<int64_t> chunk_order;       // chunk -> rank of its first use in the step
   std::vector<int64_t> update_moment;     // chunk -> its optimizer moment; -1 without one
+  std::vector<int32_t> origins;           // of lease moments: StepRecord::Event::origin
   static constexpr int64_t kTrimWindow = 32;
+
+  // A pass of a layer. Its backward pass begins with moment `used`; -1: it has none, or no lease
+  // comes between or after.
+  struct Layer {
+    LayerSaving saving = LayerSaving::kKeep;
+    int32_t first = -1;    // moment
+    int32_t created = -1;  // last moment of the forward pass
+    int32_t used = -1;
+  };
+  std::vector<Layer> layers;  // by pass
+  int64_t moved_blocks = 0;   // slots of all moved layers together: what has no place on the device
+                              // may be elsewhere
+
+  // How an activation is made: by the forward moments of its micro-batch in this range.
+  struct Remaking {
+    int32_t first;
+    int32_t last;
+    int64_t pass;  // that saves it; -1: a layer's output
+  };
+  std::vector<Remaking> remakings;  // by activation
+  // Sets each activation's time to compute it again from the moments' times.
+  void FillRecompute();
 };
 
 // Identifies a lease by what it asks for.
@@ -57,12 +63,18 @@ class MemoryTracer final : public ArenaObserver {
   void Begin(const StepOptions& options);
   // The record of what happened since Begin.
   StepRecord End();
+  const StepRecord& record() const { return record_; }  // so far
   bool recording() const { return recording_; }
 
   void OnMicroBatch();
   void OnAcquire(std::span<const ParameterUse> uses, std::string_view name, Phase phase);
   void OnRelease();
   void OnGradientReady(TensorId tensor);
+  // `pass` counts the calls of OnBeginLayer.
+  void OnBeginLayer(const StepRecord::Layer& layer);
+  void OnEndLayer(int64_t pass, int64_t output);
+  void OnBeginLayerBackward(int64_t pass);
+  void OnEndLayerBackward(int64_t pass);
   void OnAllocate(int64_t offset, int64_t bytes) override;
   void OnFree(int64_t offset, int64_t bytes) override;
 
@@ -75,7 +87,13 @@ class MemoryTracer final : public ArenaObserver {
 
 // Translates a record to blocks and slots. The optimizer's moments follow the backward pass, in
 // the order in which the next forward pass uses the parameters.
-CompiledStep CompileStep(const StepRecord& record, const ChunkLayout& layout);
+//
+// The trace's activations are what each kept layer saves, and each layer's output. Where the record
+// is composed and layers move, `saved` says in which blocks: these come behind the layout's, are
+// created by the last moment of the forward pass and consumed by the first of the backward pass,
+// and count as activations in the other moments of the two.
+CompiledStep CompileStep(const StepRecord& record, const ChunkLayout& layout,
+                         const SavedMemory* saved = nullptr);
 
 }  // namespace gantry
 

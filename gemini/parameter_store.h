@@ -33,6 +33,7 @@
 #include "chunk/chunk_layout.h"
 #include "chunk/optimizer_states.h"
 #include "device/activation_arena.h"
+#include "gemini/layer_activations.h"
 #include "placement_policy/trace.h"
 
 namespace gantry {
@@ -194,6 +195,7 @@ class ParameterStore {
   // Valid after Seal.
   virtual const ChunkLayout& layout() const = 0;
   virtual ActivationArena& arena() = 0;
+  virtual LayerActivations& layer_activations() = 0;
 
   // Errors: kInvalidArgument for another kind of optimizer than the store's, or a bad value.
   virtual absl::Status BeginStep(const StepOptions& options) = 0;

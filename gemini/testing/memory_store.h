@@ -38,7 +38,9 @@
 #include "device/activation_arena.h"
 #include "device/device.h"
 #include "device/slot_pool.h"
+#include "gemini/layer_activations.h"
 #include "gemini/parameter_store.h"
+#include "gemini/testing/kept_layers.h"
 #include "gemini/testing/moment_array.h"
 #include "offload/adafactor.h"
 #include "offload/optimizer.h"
@@ -70,6 +72,7 @@ class MemoryStore final : public ParameterStore, private SlotSource {
   bool dry_run() const override { return !layout_.has_value(); }
   const ChunkLayout& layout() const override;
   ActivationArena& arena() override { return *arena_; }
+  LayerActivations& layer_activations() override { return layers_; }
 
   absl::Status BeginStep(const StepOptions& options) override;
   absl::Status BeginMicroBatch() override;
@@ -154,6 +157,7 @@ class MemoryStore final : public ParameterStore, private SlotSource {
   std::unique_ptr<Slab> slab_;
   std::unique_ptr<SlotPool> pool_;
   std::unique_ptr<ActivationArena> arena_;
+  KeptLayers layers_;
 
   std::vector<TensorState> tensors_;
   absl::flat_hash_map<std::string, TensorId> names_;

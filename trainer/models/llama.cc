@@ -5,8 +5,9 @@
 #include "base/dtype.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "gemini/layer_activations.h"
 #include "kernels/cross_entropy_head.h"
-#include "trainer/autograd/checkpoint.h"
+#include "trainer/autograd/layer.h"
 #include "trainer/nn/attention.h"
 #include "trainer/nn/embedding.h"
 #include "trainer/nn/linear.h"
@@ -22,6 +23,20 @@ RopeTable MakeRopeTable(const LlamaConfig& config) {
   std::vector<double> frequencies = RopeFrequencies(config.rope_theta, config.head_dim);
   if (config.rope_scaling.has_value()) ScaleRopeFrequencies(*config.rope_scaling, frequencies);
   return RopeTable({.positions = config.max_sequence, .frequencies = frequencies});
+}
+
+LayerSaving SavingOf(Recompute recompute) {
+  switch (recompute) {
+    case Recompute::kNone:
+      return LayerSaving::kKeep;
+    case Recompute::kLayer:
+      return LayerSaving::kRecompute;
+    case Recompute::kOffload:
+      return LayerSaving::kMove;
+    case Recompute::kPlanned:
+      return LayerSaving::kPlanned;
+  }
+  return LayerSaving::kKeep;
 }
 
 absl::Status CheckIds(std::span<const int32_t> ids, const char* name, int64_t vocabulary,
@@ -121,15 +136,13 @@ absl::StatusOr<Var> LlamaModel::Hidden(Tape& tape, const TokenBatch& batch) cons
                              .kv_heads = config_.kv_heads,
                              .head_dim = config_.head_dim};
   GANTRY_ASSIGN_OR_RETURN(Var hidden, Embedding(tape, batch.tokens, weights_.embedding));
+  LayerOptions options{.layer = 0, .saving = SavingOf(config_.recompute)};
   for (const LlamaLayerWeights& layer : weights_.layers) {
-    if (config_.recompute == Recompute::kLayer) {
-      GANTRY_ASSIGN_OR_RETURN(
-          hidden, Checkpoint(tape, hidden, [this, &layer, shape](Tape& inner, const Var& input) {
-            return Layer(inner, input, layer, shape);
-          }));
-    } else {
-      GANTRY_ASSIGN_OR_RETURN(hidden, Layer(tape, hidden, layer, shape));
-    }
+    GANTRY_ASSIGN_OR_RETURN(hidden, RunLayer(tape, hidden, options,
+                                             [this, &layer, shape](Tape& inner, const Var& input) {
+                                               return Layer(inner, input, layer, shape);
+                                             }));
+    ++options.layer;
   }
   return RmsNorm(tape, hidden, weights_.final_norm);
 }

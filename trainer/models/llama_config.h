@@ -11,10 +11,13 @@
 
 namespace gantry {
 
-// What the forward pass keeps for the backward pass.
+// What becomes of what a layer's forward pass saves for the backward pass. The numbers are the
+// same.
 enum class Recompute : uint8_t {
-  kNone,   // all that operators save
-  kLayer,  // each layer's input; the layer runs again in the backward pass
+  kNone,     // it stays on the device
+  kLayer,    // only the layer's input stays; the layer runs again in the backward pass
+  kOffload,  // it may leave the device in between
+  kPlanned,  // one of these, layer by layer, as the store decides; its dry run takes two steps
 };
 
 struct LlamaConfig {

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "gemini/layer_activations.h"
 #include "gemini/parameter_store.h"
 
 namespace gantry {
@@ -35,6 +36,7 @@ class RecordingStore final : public ParameterStore, private ArenaObserver {
   bool dry_run() const override { return inner_->dry_run(); }
   const ChunkLayout& layout() const override { return inner_->layout(); }
   ActivationArena& arena() override { return inner_->arena(); }
+  LayerActivations& layer_activations() override { return inner_->layer_activations(); }
   absl::Status BeginStep(const StepOptions& options) override;
   absl::Status BeginMicroBatch() override;
   absl::StatusOr<Lease> Acquire(std::span<const ParameterUse> uses, std::string_view name,
