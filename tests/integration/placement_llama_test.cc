@@ -148,6 +148,9 @@ struct LlamaRun {
     Outcome outcome;
     GANTRY_RETURN_IF_ERROR(Make(c));
     GANTRY_RETURN_IF_ERROR(Step(c, 1, outcome).status());  // dry
+    if (c.recompute == Recompute::kPlanned) {
+      GANTRY_RETURN_IF_ERROR(Step(c, 1, outcome).status());
+    }
     outcome = Outcome{};
     GANTRY_RETURN_IF_ERROR(engine->Seal());
     GANTRY_RETURN_IF_ERROR(model->InitializeWeights(11));
@@ -278,6 +281,38 @@ std::vector<Case> Cases() {
        .files = true,
        .accumulation = 3,
        .recompute = Recompute::kLayer},
+      {.name = "offload",
+       .device_bytes = 1800 * k,
+       .host_bytes = 1200 * k,
+       .files = true,
+       .recompute = Recompute::kOffload},
+      {.name = "offload_to_host",
+       .device_bytes = 1800 * k,
+       .recompute = Recompute::kOffload},
+      {.name = "offload_unified",
+       .topology = kUnified,
+       .device_bytes = 2000 * k,
+       .files = true,
+       .recompute = Recompute::kOffload},
+      {.name = "offload_accumulation",
+       .device_bytes = 2000 * k,
+       .host_bytes = 1400 * k,
+       .files = true,
+       .accumulation = 3,
+       .recompute = Recompute::kOffload},
+      {.name = "offload_ample", .recompute = Recompute::kOffload},
+      {.name = "layers_planned_ample", .recompute = Recompute::kPlanned},
+      {.name = "layers_planned",
+       .device_bytes = 2000 * k,
+       .host_bytes = 1200 * k,
+       .files = true,
+       .recompute = Recompute::kPlanned},
+      {.name = "layers_planned_unified",
+       .topology = kUnified,
+       .device_bytes = 2000 * k,
+       .files = true,
+       .accumulation = 2,
+       .recompute = Recompute::kPlanned},
       {.name = "tied",
        .device_bytes = 2400 * k,
        .host_bytes = 1200 * k,
