@@ -289,6 +289,7 @@ absl::StatusOr<std::vector<CompiledPlan>> EngineImpl::TryChunkSize(int64_t eleme
   budget_report_ = {.least_device = layout_->slot_bytes() * need.device_slots,
                     .least_host = layout_->slot_bytes() * need.host_slots,
                     .activations_max = layout_->slot_bytes() * need.activation_slots};
+  activation_slots_ = need.activation_slots;
   device_slots_ = input.machine.device_slots;
   host_slots_ = input.machine.host_slots;
   GANTRY_RETURN_IF_ERROR(CheckBudget(input, need));
@@ -350,8 +351,7 @@ absl::Status EngineImpl::CreateTiers() {
   mover_ = std::make_unique<BlockMover>(BlockMover::Options{
       .manager = manager_.get(), .transfers = transfers_.get(), .order = placement_.eviction});
   std::vector<Tier> update_tiers;
-  int64_t device_demand =
-      budget_report_.activations_max.count() / layout_->slot_bytes().count() + moved_blocks_;
+  int64_t device_demand = activation_slots_ + moved_blocks_;
   bool updates_elsewhere = false;  // parameters come anew in each step
   for (int64_t c = 0; c < chunks; ++c) {
     const ChunkPlacement& place = placement_.chunks[static_cast<size_t>(c)];

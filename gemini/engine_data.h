@@ -52,6 +52,7 @@ struct EngineData {
   int64_t host_slots_ = 0;
   int64_t activation_blocks_ = 0;  // behind those of chunks
   int64_t moved_blocks_ = 0;       // of these, most that steps use
+  int64_t activation_slots_ = 0;   // most that steps hold at once beside those
   bool everything_fits_ = false;   // the device holds all that any step uses, updates too
   std::vector<ChunkLayout::ChunkRange> chunks_of_tensor_;
   std::vector<LeasedTensor> leased_;  // per tensor, with both addresses

@@ -29,6 +29,7 @@
 #include "gemini/plan_follower.h"
 #include "gemini/step_times.h"
 #include "gemini/update_queue.h"
+#include "placement_policy/planner.h"
 
 namespace gantry {
 
@@ -163,6 +164,14 @@ class EngineImpl final : public Engine,
   // Gives the step that begins its movement plan, or goes back to moving on demand.
   absl::Status FollowMovementPlan(const StepOptions& options) GANTRY_REQUIRES(mutex_);
   void MakeMovementPlan(CompiledPlan& plan, const StepOptions& options) GANTRY_REQUIRES(mutex_);
+  // engine_layer_plan.cc
+  PlannerStep StepForPlanner(const CompiledPlan& plan) const;
+  absl::StatusOr<MovementDecision> PlanLayersAndMovement(CompiledPlan& plan, const Machine& machine,
+                                                         PlannerOptions planner)
+      GANTRY_REQUIRES(mutex_);
+  std::vector<LayerSaving> ChooseSavings(const CompiledPlan& plan, const Machine& machine,
+                                         PlannerOptions planner) const;
+  absl::Status CheckPlans() GANTRY_REQUIRES(mutex_);
   void InstallPlacement(const CompiledPlan& plan, const MovementDecision& decision)
       GANTRY_REQUIRES(mutex_);
   void FillTimes(CompiledPlan& plan) const GANTRY_REQUIRES(mutex_);

@@ -61,6 +61,7 @@ absl::StatusOr<CompiledPlan> EngineImpl::CompilePlan(const DryRecords& records,
     plan.saved.blocks = 0;
   }
   plan.step = CompileStep(records.kept, *layout_);
+  IndexPlan(plan);
   std::vector<LayerSaving> savings;
   for (const StepRecord::Layer& layer : records.kept.layers) {
     savings.push_back(layer.wanted == LayerSaving::kPlanned ? planned : layer.wanted);
@@ -71,6 +72,7 @@ absl::StatusOr<CompiledPlan> EngineImpl::CompilePlan(const DryRecords& records,
 
 // Makes the plan's step one whose layers are saved so; what cannot move is kept.
 absl::Status EngineImpl::Recompile(CompiledPlan& plan, std::vector<LayerSaving> savings) const {
+  if (savings == plan.savings) return absl::OkStatus();
   CompiledStep& kept = plan.kept == nullptr ? plan.step : *plan.kept;
   bool other = false;
   for (size_t p = 0; p < savings.size(); ++p) {

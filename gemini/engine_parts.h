@@ -55,6 +55,12 @@ struct CompiledPlan {
   MovementReport report;
 };
 
+// A step as the planner sees it.
+struct PlannerStep {
+  Trace trace;                           // its activations are those of the layers that move
+  std::vector<BlockIndex> first_blocks;  // of each
+};
+
 // Bytes to be written to one kind of state.
 struct BlockBytes {
   StateKind kind;

@@ -63,22 +63,15 @@ absl::Status EngineImpl::FollowMovementPlan(const StepOptions& options) {
 void EngineImpl::MakeMovementPlan(CompiledPlan& plan, const StepOptions& options) {
   const Nanoseconds begin = options_.clock->Now();
   FillTimes(plan);
-  // The arena keeps slots that activations of the next moments will need again.
-  Trace trace = plan.step.trace;
-  for (size_t m = 0; m < trace.moments.size(); ++m) {
-    trace.moments[m].activation_slots =
-        std::max(trace.moments[m].activation_slots, plan.step.activation_after[m]);
-  }
   Machine machine = MakeBudgetInput().machine;
-  machine.rates = MeasuredRates(trace);
+  machine.rates = MeasuredRates(plan.step.trace);
   PlannerOptions planner;
   planner.wait_for_norm = WaitsForNorm(*options.optimizer);
   planner.keep_sets_only = true;
   planner.next_forward = false;
-  planner.move_activations = false;
   // Updates on a discrete device would run on the host's update thread as well, and no faster.
   planner.host_updates_only = !machine.unified;
-  const absl::StatusOr<MovementDecision> decision = PlanMovement(trace, machine, planner);
+  const absl::StatusOr<MovementDecision> decision = PlanLayersAndMovement(plan, machine, planner);
   plan.report.planning = options_.clock->Now() - begin;
   plan.report.rates = machine.rates;
   if (!decision.ok()) {
@@ -87,20 +80,22 @@ void EngineImpl::MakeMovementPlan(CompiledPlan& plan, const StepOptions& options
                                     std::string(decision.status().message())));
     return;
   }
-  plan.follower =
-      std::make_unique<PlanFollower>(trace, *decision, std::ssize(plan.step.signatures));
+  const PlannerStep step = StepForPlanner(plan);
+  plan.follower = std::make_unique<PlanFollower>(
+      step.trace, *decision, std::ssize(plan.step.signatures), step.first_blocks);
   InstallPlacement(plan, *decision);
   plan.report.planned = true;
   plan.report.predicted = decision->predicted.elapsed;
   plan.report.compute = decision->predicted.compute;
   plan.report.shape = decision->shape;
+  plan.report.shape.offloaded = std::ranges::count(plan.savings, LayerSaving::kMove);
+  plan.report.shape.recomputed = std::ranges::count(plan.savings, LayerSaving::kRecompute);
   plan.report.hash = decision->hash;
 }
 
 void EngineImpl::InstallPlacement(const CompiledPlan& plan, const MovementDecision& decision) {
   bool updates_elsewhere = false;
-  int64_t device_demand =
-      budget_report_.activations_max.count() / layout_->slot_bytes().count() + moved_blocks_;
+  int64_t device_demand = activation_slots_ + moved_blocks_;
   const std::vector<ChunkFacts> facts = FactsOf(*layout_);
   for (int64_t c = 0; c < layout_->chunk_count(); ++c) {
     const ChunkId chunk(c);

@@ -306,7 +306,7 @@ class StepCompiler {
       return;
     }
     // Blocks that are pinned between two leases count for the later one.
-    arena_slots_.back() = std::max(arena_slots_.back(), pages_.live());
+    step_.arena_slots.back() = std::max(step_.arena_slots.back(), pages_.live());
     Moment& moment = step_.trace.moments.back();
     moment.activation_slots = std::max(moment.activation_slots, pages_.live() + pinned_then_);
   }
@@ -325,7 +325,7 @@ class StepCompiler {
                   .micro_batch = MicroBatch(),
                   .layer = layer_};
     pinned_then_ = pinned_;
-    arena_slots_.push_back(std::max(pages_.live(), most_before_first_));
+    step_.arena_slots.push_back(std::max(pages_.live(), most_before_first_));
     most_before_first_ = 0;
     for (const ParameterUse& use : uses) {
       const auto [first, last] = layout_.ChunksOf(use.tensor);
@@ -404,13 +404,13 @@ class StepCompiler {
   }
 
   void AddActivationWindows() {
-    arena_slots_.resize(step_.trace.moments.size(), 0);
-    step_.activation_after.resize(arena_slots_.size(), 0);
-    for (size_t i = 0; i < arena_slots_.size(); ++i) {
+    step_.arena_slots.resize(step_.trace.moments.size(), 0);
+    step_.activation_after.resize(step_.arena_slots.size(), 0);
+    for (size_t i = 0; i < step_.arena_slots.size(); ++i) {
       const size_t end =
-          std::min(arena_slots_.size(), i + static_cast<size_t>(CompiledStep::kTrimWindow));
+          std::min(step_.arena_slots.size(), i + static_cast<size_t>(CompiledStep::kTrimWindow));
       for (size_t j = i; j < end; ++j) {
-        step_.activation_after[i] = std::max(step_.activation_after[i], arena_slots_[j]);
+        step_.activation_after[i] = std::max(step_.activation_after[i], step_.arena_slots[j]);
       }
     }
   }
@@ -428,7 +428,6 @@ class StepCompiler {
   int32_t layer_ = -1;                  // whose pass it is
   int64_t pinned_ = 0;                  // blocks of moved layers whose pass it is
   int64_t pinned_then_ = 0;             // the same at the last lease
-  std::vector<int64_t> arena_slots_;    // by moment: of activation_slots, those of the arena
   CompiledStep step_;
 };
 

@@ -26,6 +26,7 @@ struct CompiledStep {
   std::vector<uint64_t> signatures;       // of the lease moments, in order
   std::vector<int64_t> activation_after;  // most activation slots needed from moment i on, for the
                                           // next kTrimWindow moments
+  std::vector<int64_t> arena_slots;       // of the moments' activation slots, those of the arena
   std::vector<int64_t> chunk_order;       // chunk -> rank of its first use in the step
   std::vector<int64_t> update_moment;     // chunk -> its optimizer moment; -1 without one
   std::vector<int32_t> origins;           // of lease moments: StepRecord::Event::origin

@@ -9,7 +9,7 @@
 namespace gantry {
 
 PlanFollower::PlanFollower(const Trace& trace, const MovementDecision& decision,
-                           int64_t lease_moments)
+                           int64_t lease_moments, std::span<const BlockIndex> activations)
     : slots_(trace.block_slots.begin(), trace.block_slots.end()),
       after_update_(trace.chunks.size(), true),
       states_stay_(trace.chunks.size(), false),
@@ -20,11 +20,24 @@ PlanFollower::PlanFollower(const Trace& trace, const MovementDecision& decision,
   GANTRY_CHECK_EQ(keep.size(), problem.uses.size()) << "only keep sets can be followed";
   const UseCycle cycle = LinkUses(problem);
 
-  std::vector<BlockIndex> block_of(problem.block_slots.size(), -1);
+  // By block of the problem: those of the engine, one after the other.
+  struct Blocks {
+    BlockIndex first = -1;
+    int64_t count = 1;
+  };
+  std::vector<Blocks> blocks_of(problem.block_slots.size());
   for (size_t c = 0; c < trace.chunks.size(); ++c) {
-    block_of[static_cast<size_t>(training.parameter[c])] = trace.chunks[c].parameter;
+    blocks_of[static_cast<size_t>(training.parameter[c])].first = trace.chunks[c].parameter;
     if (training.gradient[c] >= 0) {
-      block_of[static_cast<size_t>(training.gradient[c])] = trace.chunks[c].gradient;
+      blocks_of[static_cast<size_t>(training.gradient[c])].first = trace.chunks[c].gradient;
+    }
+  }
+  for (size_t a = 0; a < activations.size(); ++a) {
+    BlockIndex first = activations[a];
+    for (const int32_t block : training.activations[a]) {
+      const int32_t slots = problem.block_slots[static_cast<size_t>(block)];
+      blocks_of[static_cast<size_t>(block)] = {.first = first, .count = slots};
+      first += slots;
     }
   }
   // What dies after its use is used up or made anew by the update, which says when it goes.
@@ -43,8 +56,11 @@ PlanFollower::PlanFollower(const Trace& trace, const MovementDecision& decision,
     const MovementProblem::Moment& moment = problem.moments[at];
     for (int64_t i = moment.first_use; i < moment.first_use + moment.use_count; ++i) {
       const auto use = static_cast<size_t>(i);
-      const BlockIndex block = block_of[static_cast<size_t>(problem.uses[use].block)];
-      uses_.push_back({.block = block, .stays = stays(use), .fetched = fetched[use]});
+      const Blocks& blocks = blocks_of[static_cast<size_t>(problem.uses[use].block)];
+      for (int64_t b = 0; b < blocks.count; ++b) {
+        const auto block = static_cast<BlockIndex>(blocks.first + b);
+        uses_.push_back({.block = block, .stays = stays(use), .fetched = fetched[use]});
+      }
     }
     // Updates on the device come between leases; the room that they need is missing there.
     int64_t least = slack[at];

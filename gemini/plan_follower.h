@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "chunk/chunk_manager.h"
@@ -36,9 +37,11 @@ class PlanFollower {
     kNotYet,  // its content is still to be made, or it is just leaving: nothing to fetch now
   };
 
-  // `lease_moments`: the first so many moments of the trace are leases. Keeps nothing of its
+  // `lease_moments`: the first so many moments of the trace are leases. `activations`: the first
+  // block, of one slot, of each activation of the trace; the others follow it. Keeps nothing of its
   // arguments. REQUIRES: `decision` was made for `trace`, whose blocks are BlockIndex.
-  PlanFollower(const Trace& trace, const MovementDecision& decision, int64_t lease_moments);
+  PlanFollower(const Trace& trace, const MovementDecision& decision, int64_t lease_moments,
+               std::span<const BlockIndex> activations = {});
 
   // Whether `block` stays on the device after lease moment `moment`, which uses it.
   bool Stays(int64_t moment, BlockIndex block) const;

@@ -84,13 +84,23 @@ class Planner {
     return !options_.host_updates_only && !machine_.unified && builder_.updated() > 0;
   }
   bool chooses_activations() const {
-    return options_.move_activations && builder_.activations() > 0;
+    return options_.activations == PlannerOptions::Activations::kChosen &&
+           (options_.leave || options_.compute_again) && builder_.activations() > 0;
+  }
+  // What the options allow of a shape.
+  PlacementShape Allowed(PlacementShape shape) const {
+    if (!options_.next_forward) shape.next_forward = 0;
+    if (!chooses_activations() || !options_.leave) shape.offloaded = 0;
+    if (!chooses_activations() || !options_.compute_again) shape.recomputed = 0;
+    if (options_.activations == PlannerOptions::Activations::kLeave) {
+      shape.offloaded = builder_.activations();
+    }
+    return shape;
   }
 
   // Tries a placement; keeps it when it is the best so far.
-  absl::Status Try(PlacementShape wanted) {
-    if (!options_.next_forward) wanted.next_forward = 0;
-    GANTRY_ASSIGN_OR_RETURN(const PlacementShape shape, builder_.Complete(wanted));
+  absl::Status Try(const PlacementShape& wanted) {
+    GANTRY_ASSIGN_OR_RETURN(const PlacementShape shape, builder_.Complete(Allowed(wanted)));
     const auto key = std::tuple(shape.resident, shape.streamed, shape.next_forward,
                                 shape.host_buffers, shape.offloaded, shape.recomputed);
     if (!seen_.insert(key).second) return absl::OkStatus();
@@ -151,7 +161,7 @@ class Planner {
   }
 
   double SecondsOf(const PlacementShape& shape) const {
-    const absl::StatusOr<PlacementShape> complete = builder_.Complete(shape);
+    const absl::StatusOr<PlacementShape> complete = builder_.Complete(Allowed(shape));
     return complete.ok() ? builder_.LaneSeconds(*complete) : 1e30;
   }
 

@@ -32,8 +32,12 @@ struct PlannerOptions {
   // What an executor can do: updates in the next forward pass; ways to move other than keep sets.
   bool next_forward = true;
   bool keep_sets_only = false;
-  // Saved activations may leave the device or be computed again.
-  bool move_activations = true;
+  // What may become of saved activations: all stay; each stays, or may leave or be computed again;
+  // or all may leave, as the plan says, since what is computed again is no activation any more.
+  enum class Activations : uint8_t { kStay, kChosen, kLeave };
+  Activations activations = Activations::kChosen;
+  bool leave = true;          // with kChosen
+  bool compute_again = true;  // with kChosen
 };
 
 // Errors: kResourceExhausted when no placement fits, naming the tier, what it needs and has;

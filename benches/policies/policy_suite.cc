@@ -99,7 +99,7 @@ absl::StatusOr<MovementDecision> Decide(std::string_view policy, const Trace& tr
   // The bounds hold for activations that stay.
   if (policy == kPlanned) {
     return PlanMovement(trace, machine,
-                        {.wait_for_norm = wait_for_norm, .move_activations = false});
+                        {.wait_for_norm = wait_for_norm, .activations = PlannerOptions::Activations::kStay});
   }
   if (trace.chunks.empty()) {
     return InvalidArgument("the trace says of no chunk which blocks belong to it");

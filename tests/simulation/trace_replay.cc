@@ -44,7 +44,9 @@ class Replay {
     GANTRY_RETURN_IF_ERROR(MakeEngine());
     GANTRY_RETURN_IF_ERROR(RegisterChunks());
     FindGradients();
+    if (options_.saving.has_value()) FindLayers();
     GANTRY_RETURN_IF_ERROR(Step(0).status());  // dry
+    if (options_.saving == LayerSaving::kPlanned) GANTRY_RETURN_IF_ERROR(Step(0).status());
     GANTRY_RETURN_IF_ERROR(engine_->Seal());
     GANTRY_RETURN_IF_ERROR(Initialize());
     ReplayResult result;
@@ -147,6 +149,67 @@ class Replay {
     }
   }
 
+  // Where the passes of layers begin and end, and the slots that each moment needs beside them.
+  void FindLayers() {
+    layer_of_.assign(trace_.moments.size(), -1);
+    workspace_.resize(trace_.moments.size());
+    for (size_t m = 0; m < trace_.moments.size(); ++m) {
+      workspace_[m] = trace_.moments[m].activation_slots;
+    }
+    for (const SavedActivation& activation : trace_.activations) {
+      const Moment& created = trace_.moments[static_cast<size_t>(activation.created)];
+      const Moment& used = trace_.moments[static_cast<size_t>(activation.used)];
+      if (created.layer < 0 || created.layer != used.layer) continue;
+      const auto number = static_cast<int32_t>(layers_.size());
+      ReplayedLayer layer{.layer = created.layer, .slots = activation.slots};
+      for (size_t m = 0; m < trace_.moments.size(); ++m) {
+        const Moment& moment = trace_.moments[m];
+        if (moment.layer != created.layer || moment.micro_batch != created.micro_batch) continue;
+        layer_of_[m] = number;
+        const auto at = static_cast<int32_t>(m);
+        (moment.phase == Phase::kForward ? layer.forward : layer.backward).push_back(at);
+      }
+      for (int32_t m = layer.forward.front(); m <= layer.backward.back(); ++m) {
+        workspace_[static_cast<size_t>(m)] -= activation.slots;
+      }
+      layers_.push_back(std::move(layer));
+    }
+    for (int64_t& slots : workspace_) slots = std::max<int64_t>(slots, 0);
+  }
+
+  absl::Status EnterLayer(int32_t m) {
+    ReplayedLayer& layer = layers_[static_cast<size_t>(layer_of_[static_cast<size_t>(m)])];
+    LayerActivations& activations = engine_->layer_activations();
+    if (m == layer.forward.front()) {
+      GANTRY_ASSIGN_OR_RETURN(layer.pass, activations.BeginLayer(layer.layer, *options_.saving));
+      GANTRY_ASSIGN_OR_RETURN(layer.memory, engine_->arena().Allocate(layer.slots * kSlotBytes));
+    }
+    if (m != layer.backward.front()) return absl::OkStatus();
+    GANTRY_RETURN_IF_ERROR(activations.BeginLayerBackward(layer.pass));
+    if (layer.pass.saving != LayerSaving::kRecompute) return absl::OkStatus();
+    GANTRY_ASSIGN_OR_RETURN(layer.memory, engine_->arena().Allocate(layer.slots * kSlotBytes));
+    for (const int32_t again : layer.forward) {
+      Moment moment = trace_.moments[static_cast<size_t>(again)];
+      moment.phase = Phase::kBackward;
+      const Nanoseconds time = TimeOf(static_cast<size_t>(again), step_);
+      GANTRY_RETURN_IF_ERROR(RunMoment(moment, workspace_[static_cast<size_t>(m)], time));
+      computed_ += time;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status LeaveLayer(int32_t m) {
+    ReplayedLayer& layer = layers_[static_cast<size_t>(layer_of_[static_cast<size_t>(m)])];
+    LayerActivations& activations = engine_->layer_activations();
+    if (m == layer.forward.back()) {
+      if (layer.pass.saving == LayerSaving::kRecompute) layer.memory = ArenaBuffer();
+      return activations.EndLayer(layer.pass, nullptr);
+    }
+    if (m != layer.backward.back()) return absl::OkStatus();
+    layer.memory = ArenaBuffer();
+    return activations.EndLayerBackward(layer.pass);
+  }
+
   absl::Status Initialize() {
     const std::vector<std::byte> zeros(static_cast<size_t>(4 * kElements), std::byte{0});
     for (size_t c = 0; c < tensors_.size(); ++c) {
@@ -185,7 +248,8 @@ class Replay {
                                                 : OptimizerStep::NonFinite::kUpdateAnyway};
     GANTRY_RETURN_IF_ERROR(
         engine_->BeginStep({.micro_batches = micro_batches_, .optimizer = hyper}));
-    Nanoseconds computed = 0;
+    step_ = step;
+    computed_ = 0;
     int32_t micro_batch = -1;
     for (size_t m = 0; m < trace_.moments.size(); ++m) {
       const Moment& moment = trace_.moments[m];
@@ -195,17 +259,23 @@ class Replay {
         micro_batch = moment.micro_batch;
       }
       const Nanoseconds time = TimeOf(m, step);
-      GANTRY_RETURN_IF_ERROR(RunMoment(moment, time));
-      computed += time;
+      const bool in_layer = !layers_.empty() && layer_of_[m] >= 0;
+      if (in_layer) GANTRY_RETURN_IF_ERROR(EnterLayer(static_cast<int32_t>(m)));
+      GANTRY_RETURN_IF_ERROR(RunMoment(moment, layers_.empty() ? 0 : workspace_[m], time));
+      if (in_layer) GANTRY_RETURN_IF_ERROR(LeaveLayer(static_cast<int32_t>(m)));
+      computed_ += time;
       for (const int32_t c : ready_[m]) {
         engine_->GradientReady(tensors_[static_cast<size_t>(c)]);
       }
     }
     GANTRY_RETURN_IF_ERROR(engine_->EndStep().status());
-    return computed;
+    return computed_;
   }
 
-  absl::Status RunMoment(const Moment& moment, Nanoseconds time) {
+  absl::Status RunMoment(const Moment& moment, int64_t workspace_slots, Nanoseconds time) {
+    GANTRY_ASSIGN_OR_RETURN(const ArenaBuffer workspace,
+                            engine_->arena().Allocate(workspace_slots * kSlotBytes));
+
     std::map<int32_t, ParameterAccess> accesses;  // by chunk
     for (const BlockUse& use : trace_.uses_of(moment)) {
       const int32_t c = chunk_of_[static_cast<size_t>(use.block)];
@@ -251,6 +321,20 @@ class Replay {
   std::vector<bool> gradient_;               // by trace block
   std::vector<std::vector<int32_t>> ready_;  // by moment: chunks
   int64_t micro_batches_ = 1;
+  int64_t step_ = 0;
+  Nanoseconds computed_ = 0;
+
+  struct ReplayedLayer {
+    int32_t layer;
+    int64_t slots;
+    std::vector<int32_t> forward = {};  // moments
+    std::vector<int32_t> backward = {};
+    LayerPass pass = {};
+    ArenaBuffer memory = {};
+  };
+  std::vector<ReplayedLayer> layers_;
+  std::vector<int32_t> layer_of_;   // by moment: into layers_; -1
+  std::vector<int64_t> workspace_;  // by moment: slots of activations beside what layers save
 };
 
 }  // namespace

@@ -6,12 +6,14 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/clock.h"
 #include "gemini/engine.h"
+#include "gemini/layer_activations.h"
 #include "placement_policy/trace.h"
 
 namespace gantry {
@@ -28,6 +30,8 @@ struct ReplayOptions {
   Nanoseconds update_per_slot = 0;  // of memory traffic
   double noise = 0.0;               // each moment varies by up to this part, anew in each step
   bool wait_for_norm = false;
+  // Of a trace that keeps all: activations are replayed, and what layers save is as this says.
+  std::optional<LayerSaving> saving = std::nullopt;
   int64_t steps = 8;
   uint64_t seed = 1;
 };
@@ -45,7 +49,8 @@ struct ReplayResult {
   std::vector<std::string> messages;
 };
 
-// Leases at most 8 chunks a moment; activations are not replayed.
+// Leases at most 8 chunks a moment. REQUIRES for `saving`: a layer's first saved activation is
+// created by its last moment forward and used by its first one backward.
 absl::StatusOr<ReplayResult> ReplayTrace(const ReplayOptions& options);
 
 }  // namespace gantry

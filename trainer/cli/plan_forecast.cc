@@ -116,7 +116,7 @@ absl::StatusOr<StepForecast> ForecastWith(const PlanSettings& settings, const Ha
   GANTRY_RETURN_IF_ERROR(CheckFits(step.trace, step.machine));
   GANTRY_ASSIGN_OR_RETURN(step.decision, PlanMovement(step.trace, step.machine,
                                                       {.wait_for_norm = settings.wait_for_norm,
-                                                       .move_activations = false}));
+                                                       .activations = PlannerOptions::Activations::kStay}));
   GANTRY_RETURN_IF_ERROR(CheckFiles(settings, hardware, step));
   return step;
 }
