@@ -1,6 +1,7 @@
 #include "gemini/plan_follower.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "placement_policy/movement_problem.h"
@@ -10,8 +11,7 @@ namespace gantry {
 
 PlanFollower::PlanFollower(const Trace& trace, const MovementDecision& decision,
                            int64_t lease_moments, std::span<const BlockIndex> activations)
-    : slots_(trace.block_slots.begin(), trace.block_slots.end()),
-      after_update_(trace.chunks.size(), true),
+    : after_update_(trace.chunks.size(), true),
       states_stay_(trace.chunks.size(), false),
       write_reserve_(decision.movement.write_reserve) {
   const TrainingProblem& training = decision.training;
@@ -23,13 +23,16 @@ PlanFollower::PlanFollower(const Trace& trace, const MovementDecision& decision,
   // By block of the problem: those of the engine, one after the other.
   struct Blocks {
     BlockIndex first = -1;
-    int64_t count = 1;
+    int32_t count = 1;
+    int32_t slots = 1;  // of each
   };
   std::vector<Blocks> blocks_of(problem.block_slots.size());
   for (size_t c = 0; c < trace.chunks.size(); ++c) {
-    blocks_of[static_cast<size_t>(training.parameter[c])].first = trace.chunks[c].parameter;
-    if (training.gradient[c] >= 0) {
-      blocks_of[static_cast<size_t>(training.gradient[c])].first = trace.chunks[c].gradient;
+    for (const auto& [block, own] : {std::pair(training.parameter[c], trace.chunks[c].parameter),
+                                     std::pair(training.gradient[c], trace.chunks[c].gradient)}) {
+      if (block < 0) continue;
+      blocks_of[static_cast<size_t>(block)] = {
+          .first = own, .slots = trace.block_slots[static_cast<size_t>(own)]};
     }
   }
   for (size_t a = 0; a < activations.size(); ++a) {
@@ -59,7 +62,8 @@ PlanFollower::PlanFollower(const Trace& trace, const MovementDecision& decision,
       const Blocks& blocks = blocks_of[static_cast<size_t>(problem.uses[use].block)];
       for (int64_t b = 0; b < blocks.count; ++b) {
         const auto block = static_cast<BlockIndex>(blocks.first + b);
-        uses_.push_back({.block = block, .stays = stays(use), .fetched = fetched[use]});
+        uses_.push_back(
+            {.block = block, .slots = blocks.slots, .stays = stays(use), .fetched = fetched[use]});
       }
     }
     // Updates on the device come between leases; the room that they need is missing there.
@@ -110,7 +114,7 @@ void PlanFollower::Ahead(int64_t cursor, const std::function<Presence(BlockIndex
       if (!use.fetched) continue;
       const Presence there = presence(use.block);
       if (there == Presence::kNotYet) continue;
-      const int64_t slots = slots_[static_cast<size_t>(use.block)];
+      const int64_t slots = use.slots;
       if (there == Presence::kAbsent) {
         // The next moment's own blocks have their room in any case.
         if (distance > 0 && taken + slots > room) return;

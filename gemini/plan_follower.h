@@ -63,13 +63,13 @@ class PlanFollower {
  private:
   struct Use {
     BlockIndex block;
+    int32_t slots;
     bool stays;
     bool fetched;  // the plan brings it for this use
   };
 
   std::vector<int64_t> first_use_;  // by lease moment, into uses_
   std::vector<Use> uses_;
-  std::vector<int32_t> slots_;      // by block
   std::vector<int64_t> slack_;      // by lease moment
   std::vector<bool> after_update_;  // by chunk
   std::vector<bool> states_stay_;   // by chunk

@@ -23,6 +23,7 @@ struct Case {
   Nanoseconds copy;  // of one slot of 32 MiB
   int64_t tokens;
   int64_t device_slots;
+  bool mixes;  // the best is to compute some layers again and move others
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
@@ -75,6 +76,8 @@ TEST_P(PlannedLayersTest, TakesAsLongAsPredicted) {
             << measured << " s, compute " << Seconds(planned->steps.back().compute)
             << " s, planned in " << Seconds(planned->report.planning) << " s\n";
   EXPECT_NEAR(measured / predicted, 1.0, 0.03);
+  EXPECT_GT(planned->report.shape.offloaded, 0);
+  EXPECT_EQ(planned->report.shape.recomputed > 0, GetParam().mixes);
   for (const LayerSaving saving : {LayerSaving::kRecompute, LayerSaving::kMove}) {
     const auto forced = Replay(saving);
     ASSERT_THAT(forced, IsOk());
@@ -86,9 +89,10 @@ TEST_P(PlannedLayersTest, TakesAsLongAsPredicted) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, PlannedLayersTest,
-                         ::testing::Values(Case{"slow_copies", 156e12, 1'342'177, 8192, 500},
-                                           Case{"fast_copies", 82e12, 400'000, 8192, 500},
-                                           Case{"small_device", 82e12, 1'342'177, 8192, 300}),
+                         ::testing::Values(Case{"slow_copies", 156e12, 1'342'177, 8192, 500, false},
+                                           Case{"small_device", 82e12, 1'342'177, 8192, 300, false},
+                                           Case{"fast_device", 445e12, 1'342'177, 8192, 500, false},
+                                           Case{"slow_link", 156e12, 2'684'354, 8192, 400, true}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
