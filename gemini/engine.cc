@@ -454,6 +454,7 @@ EngineStatistics EngineImpl::statistics() const {
   result.leases = lease_counts_.all;
   result.leases_waited = lease_counts_.waited;
   result.leases_off_plan = lease_counts_.off_plan;
+  result.layers = layer_counts_;
   result.updates_speculated = updates_->speculated();
   result.updates_taken_back = updates_->taken_back();
   result.chunk_elements = layout_->chunk_elements();

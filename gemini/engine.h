@@ -93,14 +93,22 @@ enum class StallCause : uint8_t { kParameter, kRoom, kUpdate, kNorm };
 inline constexpr int kStallCauseCount = 4;
 std::string_view Name(StallCause cause);  // "parameter", "room", "update", "norm"
 
+// How what layers save was treated in the last training step, in passes of layers.
+struct LayerCounts {
+  int64_t kept = 0;
+  int64_t recomputed = 0;
+  int64_t moved = 0;  // it could leave the device
+};
+
 struct EngineStatistics {
   PoolUsage device;
   PoolUsage host;
   std::array<TransferCounters, kTransferLaneCount> lanes;  // by TransferLane
   std::array<Nanoseconds, kStallCauseCount> stalls;        // by StallCause
   int64_t leases = 0;
-  int64_t leases_waited = 0;       // of these, not served at once
-  int64_t leases_off_plan = 0;     // of these, not the ones the trace expected
+  int64_t leases_waited = 0;    // of these, not served at once
+  int64_t leases_off_plan = 0;  // of these, not the ones the trace expected
+  LayerCounts layers;
   int64_t updates_speculated = 0;  // ran before the norm was known, since Seal
   int64_t updates_taken_back = 0;  // of these, undone
   int64_t chunk_elements = 0;

@@ -84,6 +84,7 @@ struct EngineData {
   Nanoseconds waited_ GANTRY_GUARDED_BY(mutex_) = 0;                   // all stalls since Seal
   std::optional<RecentTimes> update_times_ GANTRY_GUARDED_BY(mutex_);  // by chunk
   LeaseCounts lease_counts_ GANTRY_GUARDED_BY(mutex_);
+  LayerCounts layer_counts_ GANTRY_GUARDED_BY(mutex_);
   int64_t waits_this_step_ GANTRY_GUARDED_BY(mutex_) = 1;
   bool settled_ GANTRY_GUARDED_BY(mutex_) = false;  // everything is resident: nothing to fetch
   std::array<TransferCounters, kTransferLaneCount> lanes_base_ GANTRY_GUARDED_BY(mutex_){};

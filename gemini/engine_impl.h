@@ -157,7 +157,7 @@ class EngineImpl final : public Engine,
   void CollectLayerNeeds(int64_t pass, Need::Mode mode) GANTRY_REQUIRES(mutex_);
   absl::Status ForgetSaved(int64_t pass) GANTRY_REQUIRES(mutex_);
   absl::Status ForgetUsedUp() GANTRY_REQUIRES(mutex_);
-  void AbandonLayers() GANTRY_REQUIRES(mutex_);
+  void EndLayers() GANTRY_REQUIRES(mutex_);
 
   // engine_plan.cc
   bool planned() const { return options_.policy == kPlannedPolicy; }

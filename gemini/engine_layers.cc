@@ -232,8 +232,14 @@ absl::Status EngineImpl::ForgetUsedUp() {
   return status;
 }
 
-// Of a step that was given up: nothing of what its layers saved is needed.
-void EngineImpl::AbandonLayers() {
+// Counts the step's passes. Of a step that was given up, nothing that its layers saved is needed.
+void EngineImpl::EndLayers() {
+  if (!layers_.passes.empty()) layer_counts_ = {};
+  for (const LayerPasses::Pass& pass : layers_.passes) {
+    layer_counts_.kept += pass.saving == LayerSaving::kKeep;
+    layer_counts_.recomputed += pass.saving == LayerSaving::kRecompute;
+    layer_counts_.moved += pass.saving == LayerSaving::kMove;
+  }
   for (int64_t p = 0; p < std::ssize(layers_.passes); ++p) {
     LayerPasses::Pass& pass = layers_.passes[static_cast<size_t>(p)];
     if (!pass.in_blocks) continue;

@@ -146,7 +146,7 @@ absl::StatusOr<StepResult> EngineImpl::EndStep() {
     if (open_leases_ > 0) {
       return FailedPrecondition("EndStep with ", open_leases_, " live lease(s)");
     }
-    AbandonLayers();
+    EndLayers();
   }
   const StepOptions step = *std::exchange(step_, std::nullopt);
   if (micro_batch_ != step.micro_batches) {

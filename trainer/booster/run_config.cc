@@ -78,7 +78,8 @@ LlamaConfig DefaultModel() {
           .head_dim = 64,
           .ffn_width = 704,
           .vocabulary = kByteVocabulary,
-          .max_sequence = 1024};
+          .max_sequence = 1024,
+          .recompute = Recompute::kPlanned};
 }
 
 absl::Status ValidateModel(const RunConfig& config) {

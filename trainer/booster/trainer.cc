@@ -32,6 +32,7 @@
 #include "trainer/data/batch_sampler.h"
 #include "trainer/data/byte_corpus.h"
 #include "trainer/models/llama.h"
+#include "trainer/models/llama_config.h"
 #include "trainer/models/llama_weights.h"
 
 namespace gantry {
@@ -95,6 +96,10 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(Options options) {
 // Shows the store the steps that will come.
 absl::Status Trainer::DryRun() {
   GANTRY_RETURN_IF_ERROR(TrainStep().status());
+  // Once more with the layers run again, so that the store can choose.
+  if (options_.config->model.recompute == Recompute::kPlanned) {
+    GANTRY_RETURN_IF_ERROR(TrainStep().status());
+  }
   if (!validation_.has_value()) return absl::OkStatus();
   return EvaluateStep().status();
 }

@@ -175,8 +175,10 @@ void AddTrain(TrainConfig& c, LlamaConfig& model, Fields& fields) {
        "type of parameters and activations"},
       {"train.threads", kMachine, IntegerField{&c.threads, 0, 1024},
        "threads that compute; 0: one per CPU"},
-      {"train.recompute", kMachine, Choice(model.recompute, {"none", "layer"}),
-       "layer: keep only layers' inputs and compute the rest again in the backward pass"},
+      {"train.recompute", kMachine, Choice(model.recompute, {"none", "layer", "offload", "auto"}),
+       "what layers save for the backward pass: none: it stays on the device; layer: only their "
+       "inputs stay, the rest is computed again; offload: it may leave the device in between; "
+       "auto: what is best for each layer"},
       {"train.seed", kNumbers, SeedField{&c.seed}, "decides the initial weights"},
       {"train.checkpoint_dir", kMachine, TextField{&c.checkpoint_dir},
        "folder of checkpoints; empty: nothing is saved"},

@@ -130,6 +130,15 @@ std::string FilesText(const TrainingSummary& summary) {
                 engine.store.pieces_verified > 0 ? ", verified" : "", "\n");
 }
 
+// One line about what layers save; empty where all of it stays on the device.
+std::string LayersText(const TrainingSummary& summary) {
+  if (!summary.engine.has_value()) return "";
+  const LayerCounts& layers = summary.engine->layers;
+  if (layers.recomputed + layers.moved == 0) return "";
+  return StrCat("activations of layers: ", layers.kept, " kept, ", layers.recomputed,
+                " computed again, ", layers.moved, " moved\n");
+}
+
 template <typename T>
 Json OrNull(const std::optional<T>& value) {
   return value.has_value() ? Json(*value) : Json(nullptr);
@@ -159,6 +168,9 @@ std::string SummaryJson(const TrainingSummary& summary,
     json["nvme_bytes_per_parameter_step"] = FileBytesPerParameterStep(summary);
     json["io_backend"] = summary.engine->io_backend();
     json["direct_io"] = summary.engine->direct_io();
+    json["layers_kept"] = summary.engine->layers.kept;
+    json["layers_recomputed"] = summary.engine->layers.recomputed;
+    json["layers_moved"] = summary.engine->layers.moved;
     json["updates_speculated"] = summary.engine->updates_speculated;
     json["updates_taken_back"] = summary.engine->updates_taken_back;
     json["store_mismatches"] = summary.engine->store.mismatches;
@@ -174,7 +186,7 @@ std::string SummaryText(const TrainingSummary& summary) {
   return StrCat("steps ", summary.first_step + 1, " to ", summary.step, ": loss ",
                 *summary.loss_first, " -> ", *summary.loss_last, ", ",
                 static_cast<int64_t>(summary.tokens_per_second()), " tokens/s, parameters ",
-                summary.parameter_hash, "\n", FilesText(summary));
+                summary.parameter_hash, "\n", LayersText(summary), FilesText(summary));
 }
 
 void TellStop(const TrainingSummary& summary, Console& console) {
