@@ -101,20 +101,57 @@ absl::Status ToyModel::Read(TensorId tensor, std::string_view name) {
   return absl::OkStatus();
 }
 
-absl::Status ToyModel::ReadLayer(const Layer& layer, int64_t number) {
-  const ParameterUse uses[] = {{layer.weight, ParameterAccess::kRead},
-                               {layer.norm, ParameterAccess::kRead}};
-  GANTRY_ASSIGN_OR_RETURN(const Lease lease,
-                          store_->Acquire(uses, StrCat("layer ", number), Phase::kForward));
-  GANTRY_ASSIGN_OR_RETURN(ArenaBuffer activation,
-                          store_->arena().Allocate(options_.activation_bytes));
-  if (!store_->dry_run()) {
+int64_t ToyModel::dry_steps() const {
+  return std::ranges::count(options_.savings, LayerSaving::kPlanned) > 0 ? 2 : 1;
+}
+
+std::byte ToyModel::PatternOf(size_t l, int64_t micro_batch) const {
+  return static_cast<std::byte>(static_cast<int64_t>(l) * 31 + micro_batch * 7 + steps_ + 1);
+}
+
+// Reads the layer's parameters and makes its activations: two that are saved around one that is
+// not.
+absl::StatusOr<std::vector<ArenaBuffer>> ToyModel::RunLayer(size_t l, int64_t micro_batch,
+                                                            Phase phase) {
+  const ParameterUse uses[] = {{layers_[l].weight, ParameterAccess::kRead},
+                               {layers_[l].norm, ParameterAccess::kRead}};
+  GANTRY_ASSIGN_OR_RETURN(const Lease lease, store_->Acquire(uses, StrCat("layer ", l), phase));
+  if (!store_->dry_run() && phase == Phase::kForward) {
     Mix(lease[0]);
     Mix(lease[1]);
-    std::memset(activation.data(), static_cast<int>(number + 1),
-                static_cast<size_t>(activation.bytes()));
   }
-  activations_.push_back(std::move(activation));
+  std::vector<ArenaBuffer> buffers;
+  const int64_t bytes = options_.activation_bytes;
+  std::vector<int64_t> sizes = {bytes};
+  if (!options_.savings.empty()) sizes = {bytes, bytes / 3, bytes / 7};
+  for (const int64_t size : sizes) {
+    GANTRY_ASSIGN_OR_RETURN(ArenaBuffer buffer, store_->arena().Allocate(size));
+    if (!store_->dry_run()) {
+      std::memset(buffer.data(), static_cast<int>(PatternOf(l, micro_batch)),
+                  static_cast<size_t>(buffer.bytes()));
+    }
+    buffers.push_back(std::move(buffer));
+  }
+  if (buffers.size() > 1) buffers.erase(buffers.begin() + 1);
+  return buffers;
+}
+
+absl::Status ToyModel::ForwardLayer(size_t l, int64_t micro_batch) {
+  Made made;
+  const bool passes = training_ && !options_.savings.empty();
+  LayerActivations& layers = store_->layer_activations();
+  if (passes) {
+    const LayerSaving wanted = options_.savings[l % options_.savings.size()];
+    GANTRY_ASSIGN_OR_RETURN(made.pass, layers.BeginLayer(static_cast<int32_t>(l), wanted));
+  }
+  GANTRY_ASSIGN_OR_RETURN(made.activations, RunLayer(l, micro_batch, Phase::kForward));
+  if (made.pass.saving == LayerSaving::kRecompute) made.activations.clear();
+  if (passes) {
+    GANTRY_ASSIGN_OR_RETURN(made.output,
+                            store_->arena().Allocate(1 + options_.activation_bytes / 9));
+    GANTRY_RETURN_IF_ERROR(layers.EndLayer(made.pass, made.output.data()));
+  }
+  made_.push_back(std::move(made));
   return absl::OkStatus();
 }
 
@@ -123,7 +160,7 @@ absl::Status ToyModel::Forward(int64_t micro_batch) {
   GANTRY_RETURN_IF_ERROR(Read(special_[kTied], "embed"));
   GANTRY_RETURN_IF_ERROR(Read(special_[kFrozen], "frozen"));
   for (size_t l = 0; l < layers_.size(); ++l) {
-    GANTRY_RETURN_IF_ERROR(ReadLayer(layers_[l], static_cast<int64_t>(l)));
+    GANTRY_RETURN_IF_ERROR(ForwardLayer(l, micro_batch));
   }
   return Read(special_[kTied], "head");
 }
@@ -160,23 +197,41 @@ void ToyModel::AddGradient(const LeasedTensor& tensor, double factor, int64_t sa
   }
 }
 
+// Activations must have survived everything that moved since the forward pass.
+absl::Status ToyModel::CheckActivations(const std::vector<ArenaBuffer>& activations, size_t l,
+                                        int64_t micro_batch) const {
+  if (store_->dry_run()) return absl::OkStatus();
+  for (const ArenaBuffer& activation : activations) {
+    for (int64_t i = 0; i < activation.bytes(); i += 97) {
+      if (activation.data()[i] == PatternOf(l, micro_batch)) continue;
+      return DataLoss("activation of layer ", l, " changed at byte ", i);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ToyModel::BackwardLayer(size_t l, int64_t micro_batch) {
+  Made made = std::move(made_[l]);
+  made_.pop_back();
+  const bool passes = training_ && !options_.savings.empty();
+  LayerActivations& layers = store_->layer_activations();
+  if (passes) GANTRY_RETURN_IF_ERROR(layers.BeginLayerBackward(made.pass));
+  if (made.pass.saving == LayerSaving::kRecompute) {
+    GANTRY_ASSIGN_OR_RETURN(made.activations, RunLayer(l, micro_batch, Phase::kBackward));
+  }
+  GANTRY_RETURN_IF_ERROR(CheckActivations(made.activations, l, micro_batch));
+  const int64_t salt = 100 * steps_ + 10 * micro_batch + static_cast<int64_t>(l) + 1;
+  GANTRY_RETURN_IF_ERROR(
+      Contribute({layers_[l].weight, layers_[l].norm}, StrCat("layer ", l, " backward"), salt));
+  made.activations.clear();
+  return passes ? layers.EndLayerBackward(made.pass) : absl::OkStatus();
+}
+
 absl::Status ToyModel::Backward(int64_t micro_batch) {
   const int64_t salt = 100 * steps_ + 10 * micro_batch;
   GANTRY_RETURN_IF_ERROR(Contribute({special_[kTied]}, "head backward", salt));
   for (size_t l = layers_.size(); l-- > 0;) {
-    if (!store_->dry_run()) {
-      // An activation must have survived everything that moved since the forward pass.
-      const ArenaBuffer& activation = activations_[l];
-      for (int64_t i = 0; i < activation.bytes(); i += 997) {
-        if (activation.data()[i] != static_cast<std::byte>(l + 1)) {
-          return DataLoss("activation ", l, " changed at byte ", i);
-        }
-      }
-    }
-    GANTRY_RETURN_IF_ERROR(Contribute({layers_[l].weight, layers_[l].norm},
-                                      StrCat("layer ", l, " backward"),
-                                      salt + static_cast<int64_t>(l) + 1));
-    activations_.pop_back();
+    GANTRY_RETURN_IF_ERROR(BackwardLayer(l, micro_batch));
     store_->GradientReady(layers_[l].weight);
     store_->GradientReady(layers_[l].norm);
   }
@@ -186,6 +241,7 @@ absl::Status ToyModel::Backward(int64_t micro_batch) {
 }
 
 absl::StatusOr<StepResult> ToyModel::TrainStep(const OptimizerStep& hyper) {
+  training_ = true;
   GANTRY_RETURN_IF_ERROR(
       store_->BeginStep({.micro_batches = options_.micro_batches, .optimizer = hyper}));
   for (int64_t m = 0; m < options_.micro_batches; ++m) {
@@ -203,10 +259,11 @@ absl::StatusOr<StepResult> ToyModel::TrainStep(const OptimizerStep& hyper) {
 }
 
 absl::Status ToyModel::Evaluate() {
+  training_ = false;
   GANTRY_RETURN_IF_ERROR(store_->BeginStep({.trace_key = "evaluate", .optimizer = {}}));
   GANTRY_RETURN_IF_ERROR(store_->BeginMicroBatch());
   GANTRY_RETURN_IF_ERROR(Forward(0));
-  activations_.clear();
+  made_.clear();
   losses_.push_back(x_);
   return store_->EndStep().status();
 }

@@ -5,6 +5,7 @@
 #ifndef GANTRY_GEMINI_TESTING_TOY_MODEL_H_
 #define GANTRY_GEMINI_TESTING_TOY_MODEL_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -13,7 +14,10 @@
 #include "absl/status/statusor.h"
 #include "base/dtype.h"
 #include "base/ids.h"
+#include "device/activation_arena.h"
+#include "gemini/layer_activations.h"
 #include "gemini/parameter_store.h"
+#include "placement_policy/trace.h"
 
 namespace gantry {
 
@@ -31,11 +35,15 @@ class ToyModel {
     // Tensors of 1000 elements and more are matrices of so many rows, as long as the elements
     // allow; 0: vectors.
     int64_t rows = 0;
+    // How layers save their activations, by turns; empty: they do not say where they begin and end.
+    std::vector<LayerSaving> savings = {};
   };
   // `store` outlives the model.
   ToyModel(ParameterStore* store, const Options& options);
 
   absl::Status Register();
+  // Steps before Seal that show the store all that it can know.
+  int64_t dry_steps() const;
   // Values from counter-based random numbers. REQUIRES: sealed.
   absl::Status Initialize();
   // One whole step; `step` is 1-based. Returns the result of EndStep and adds the loss to `losses`.
@@ -59,7 +67,18 @@ class ToyModel {
   absl::Status Forward(int64_t micro_batch);
   absl::Status Backward(int64_t micro_batch);
   absl::Status Read(TensorId tensor, std::string_view name);
-  absl::Status ReadLayer(const Layer& layer, int64_t number);
+  // What a layer makes in the forward pass: its activations, and its output for the next one.
+  struct Made {
+    std::vector<ArenaBuffer> activations;
+    ArenaBuffer output;
+    LayerPass pass;
+  };
+  absl::Status ForwardLayer(size_t l, int64_t micro_batch);
+  absl::Status BackwardLayer(size_t l, int64_t micro_batch);
+  absl::StatusOr<std::vector<ArenaBuffer>> RunLayer(size_t l, int64_t micro_batch, Phase phase);
+  absl::Status CheckActivations(const std::vector<ArenaBuffer>& activations, size_t l,
+                                int64_t micro_batch) const;
+  std::byte PatternOf(size_t l, int64_t micro_batch) const;
   absl::Status Contribute(const std::vector<TensorId>& tensors, std::string_view name,
                           int64_t salt);
   void Mix(const LeasedTensor& tensor);
@@ -74,7 +93,8 @@ class ToyModel {
   std::vector<TensorId> tensors_;  // all
   std::vector<Layer> layers_;
   std::vector<TensorId> special_;  // tied, frozen, untouched
-  std::vector<ArenaBuffer> activations_;
+  std::vector<Made> made_;         // by layer
+  bool training_ = false;
   double x_ = 0.0;
   int64_t steps_ = 0;
   std::vector<double> losses_;

@@ -7,6 +7,7 @@
 #include "base/strings.h"
 #include "base/testing/fault_plan.h"
 #include "chunk/chunk_layout.h"
+#include "gemini/layer_activations.h"
 #include "tests/simulation/simulated_run.h"
 
 namespace gantry {
@@ -91,6 +92,16 @@ void DrawAdafactor(Dice& dice, Scenario& scenario) {
   scenario.model.rows = dice.OneIn(4) ? 0 : 1 + dice.Below(dice.OneIn(2) ? 3 : 300);
 }
 
+// Layers that keep, compute again or move what they save, or leave that to the engine.
+void DrawLayers(Dice& dice, Scenario& scenario) {
+  constexpr LayerSaving kSavings[] = {LayerSaving::kKeep, LayerSaving::kRecompute,
+                                      LayerSaving::kMove, LayerSaving::kPlanned};
+  if (dice.OneIn(2)) return;
+  for (int64_t i = 1 + dice.Below(4); i > 0; --i) {
+    scenario.model.savings.push_back(kSavings[dice.Below(std::size(kSavings))]);
+  }
+}
+
 // By trial: the least budget of one tier depends on the other, and on the policy.
 absl::Status FindLeastBudgets(Scenario& scenario) {
   constexpr int64_t kAmple = 300;
@@ -119,6 +130,8 @@ absl::StatusOr<Scenario> DrawScenario(uint64_t seed) {
   DrawOptimizer(dice, scenario);
   Dice more(seed, 18);
   DrawAdafactor(more, scenario);
+  Dice layers(seed, 21);
+  DrawLayers(layers, scenario);
   GANTRY_RETURN_IF_ERROR(FindLeastBudgets(scenario));
   const int64_t slack = dice.OneIn(3) ? 0 : dice.OneIn(4) ? 60 : 12;
   scenario.device_slots += dice.Below(slack + 1);
@@ -136,6 +149,17 @@ absl::StatusOr<Scenario> WithLeastRoom(Scenario scenario) {
   return scenario;
 }
 
+namespace {
+
+// As letters: kept, run again, moved, planned.
+std::string SavingsOf(const ToyModel::Options& model) {
+  std::string text = model.savings.empty() ? "" : ", saved as ";
+  for (const LayerSaving saving : model.savings) text += "krmp"[static_cast<int>(saving)];
+  return text;
+}
+
+}  // namespace
+
 std::string Describe(const Scenario& s) {
   return StrCat("seed ", s.seed, ": ",
                 s.topology == DeviceTopology::kUnified ? "unified" : "discrete", ", device ",
@@ -145,8 +169,8 @@ std::string Describe(const Scenario& s) {
                 ", ", Name(s.hyper.kind), " with ", Name(s.state_format), " states, ",
                 s.model.layers, " layers of ", s.model.layer_elements, ", ", Name(s.model.dtype),
                 " with ", Name(s.gradient_dtype), " gradients, ", s.model.micro_batches,
-                " micro-batches, clip ", s.hyper.max_gradient_norm, ", ", s.steps,
-                " steps, checkpoint ", s.checkpoint_on_disk ? "on disk" : "in memory");
+                " micro-batches", SavingsOf(s.model), ", clip ", s.hyper.max_gradient_norm, ", ",
+                s.steps, " steps, checkpoint ", s.checkpoint_on_disk ? "on disk" : "in memory");
 }
 
 }  // namespace gantry

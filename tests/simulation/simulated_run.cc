@@ -169,7 +169,9 @@ OptimizerStep HyperOf(const Scenario& scenario, int64_t step) {
 
 absl::Status Begin(ParameterStore& store, ToyModel& model, const Scenario& scenario) {
   GANTRY_RETURN_IF_ERROR(model.Register());
-  GANTRY_RETURN_IF_ERROR(model.TrainStep(HyperOf(scenario, 1)).status());
+  for (int64_t i = 0; i < model.dry_steps(); ++i) {
+    GANTRY_RETURN_IF_ERROR(model.TrainStep(HyperOf(scenario, 1)).status());
+  }
   return store.Seal();
 }
 
