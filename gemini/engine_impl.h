@@ -121,9 +121,8 @@ class EngineImpl final : public Engine,
       GANTRY_REQUIRES(mutex_);
   void CollectNeeds(std::span<const ParameterUse> uses) GANTRY_REQUIRES(mutex_);
   bool AnyPending(std::span<const Need> needs) const GANTRY_REQUIRES(mutex_);
-  bool AwaitsUpdate(BlockIndex block) const GANTRY_REQUIRES(mutex_) {
-    return !manager_->IsActivation(block) && updates_->Pending(manager_->IdOf(block).chunk);
-  }
+  // Whether the block's next content is still to be made.
+  bool AwaitsContent(BlockIndex block) const GANTRY_REQUIRES(mutex_);
   absl::StatusOr<bool> TryPin(Tier tier, std::span<const Need> needs) GANTRY_REQUIRES(mutex_);
   // Blocks until all needs are on `tier`, then pins them.
   absl::Status Pin(Tier tier, std::span<const Need> needs, std::string_view name)

@@ -113,8 +113,7 @@ LayerSaving EngineImpl::DecideSaving(int64_t pass, int32_t layer, LayerSaving wa
   if (plan_ == nullptr || plan_->records == nullptr) return LayerSaving::kKeep;
   const std::vector<StepRecord::Layer>& known = plan_->records->kept.layers;
   const auto p = static_cast<size_t>(pass);
-  if (layers_.saved == nullptr || p >= known.size() || known[p].layer != layer ||
-      known[p].wanted != wanted) {
+  if (p >= known.size() || known[p].layer != layer || known[p].wanted != wanted) {
     return LayerSaving::kKeep;
   }
   return plan_->savings[p];
@@ -218,6 +217,7 @@ absl::Status EngineImpl::ForgetSaved(int64_t pass) {
     leaves_[static_cast<size_t>(need.block)] = 0;
     used_up_.push_back(need.block);
   }
+  if (!settled_) RefreshLookAhead();  // without them
   return ForgetUsedUp();
 }
 

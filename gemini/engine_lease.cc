@@ -124,6 +124,12 @@ bool EngineImpl::AnyPending(std::span<const Need> needs) const {
   return false;
 }
 
+bool EngineImpl::AwaitsContent(BlockIndex block) const {
+  if (manager_->block(block).content == BlockContent::kUndefined) return true;
+  if (!manager_->IsActivation(block)) return updates_->Pending(manager_->IdOf(block).chunk);
+  return std::ranges::find(used_up_, block) != used_up_.end();
+}
+
 absl::StatusOr<bool> EngineImpl::TryPin(Tier tier, std::span<const Need> needs) {
   for (const Need& need : needs) {
     if (need.chunk != kNoChunk && updates_->Pending(need.chunk)) return false;
@@ -270,9 +276,7 @@ void EngineImpl::RefreshLookAhead() {
       const int64_t distance = ahead + 1 + (wraps ? total - leases : 0);
       for (const BlockUse& use : trace.uses_of(trace.moments[static_cast<size_t>(moment)])) {
         if (use.access == BlockAccess::kCreate) continue;
-        if (AwaitsUpdate(use.block)) continue;
-        const BlockRecord& record = manager_->block(use.block);
-        if (record.content == BlockContent::kUndefined) continue;
+        if (AwaitsContent(use.block)) continue;
         wants.push_back(
             {.block = use.block, .tier = Tier::kDevice, .need_time = moment_clock_ + distance});
       }

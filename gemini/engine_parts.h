@@ -83,7 +83,7 @@ struct LayerPasses {
     size_t allocations = 0;  // of its forward pass, so far
     int64_t live = 0;        // allocations in its blocks
   };
-  const SavedMemory* saved = nullptr;  // of the step's plan; null: nothing moves
+  const SavedMemory* saved = nullptr;  // of the step's plan; null: without one
   std::vector<Pass> passes;
   int64_t open = -1;      // whose forward pass it is
   int64_t backward = -1;  // whose backward pass it is

@@ -190,10 +190,7 @@ PlanFollower::Presence EngineImpl::PresenceOf(BlockIndex block) const {
   if (copy.phase == CopyPhase::kValid) {
     return copy.evicting ? PlanFollower::Presence::kNotYet : PlanFollower::Presence::kThere;
   }
-  if (AwaitsUpdate(block) || manager_->block(block).content == BlockContent::kUndefined) {
-    return PlanFollower::Presence::kNotYet;
-  }
-  return PlanFollower::Presence::kAbsent;
+  return AwaitsContent(block) ? PlanFollower::Presence::kNotYet : PlanFollower::Presence::kAbsent;
 }
 
 void EngineImpl::NoteLeaving(std::span<const Need> needs) {

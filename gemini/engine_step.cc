@@ -37,7 +37,7 @@ absl::Status EngineImpl::BeginStep(const StepOptions& options) {
   cursor_ = 0;
   step_start_ = moment_clock_;
   layers_ = {};
-  if (plan_ != nullptr && plan_->saved.blocks > 0) layers_.saved = &plan_->saved;
+  if (plan_ != nullptr && plan_->records != nullptr) layers_.saved = &plan_->saved;
   if (plan_ == nullptr) {
     tracer_.Begin(options);
     recording_key_ = options.trace_key;

@@ -145,7 +145,8 @@ absl::Status ToyModel::ForwardLayer(size_t l, int64_t micro_batch) {
     GANTRY_ASSIGN_OR_RETURN(made.pass, layers.BeginLayer(static_cast<int32_t>(l), wanted));
   }
   GANTRY_ASSIGN_OR_RETURN(made.activations, RunLayer(l, micro_batch, Phase::kForward));
-  if (made.pass.saving == LayerSaving::kRecompute) made.activations.clear();
+  const bool evaluates = !training_ && !options_.savings.empty();
+  if (evaluates || made.pass.saving == LayerSaving::kRecompute) made.activations.clear();
   if (passes) {
     GANTRY_ASSIGN_OR_RETURN(made.output,
                             store_->arena().Allocate(1 + options_.activation_bytes / 9));
