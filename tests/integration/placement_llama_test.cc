@@ -195,8 +195,8 @@ TEST_P(PlacementLlamaTest, GivesTheBitsOfTheResidentRun) {
   const EngineStatistics statistics = run.engine->statistics();
   EXPECT_LE(statistics.device.slots_peak * statistics.device.slot_bytes.count(), c.device_bytes);
   EXPECT_EQ(statistics.leases_off_plan, 0);
-  if (c.policy == "planned" && (c.topology == DeviceTopology::kUnified ||
-                                c.host_bytes >= kHostForParameters)) {
+  if (c.policy == "planned" &&
+      (c.topology == DeviceTopology::kUnified || c.host_bytes >= kHostForParameters)) {
     EXPECT_TRUE(run.engine->movement_report("train").planned)
         << ::testing::PrintToString(run.logger.messages());
   }
