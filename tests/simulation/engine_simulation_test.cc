@@ -148,7 +148,7 @@ TEST_F(EngineExchangeTest, TheLeastBudgetsOfManyModelsAreEnough) {
 TEST(EngineSimulation, SpeculatesAndTakesBack) {
   int64_t kept = 0;
   int64_t taken_back = 0;
-  for (uint64_t seed = 0; seed < 60; ++seed) {
+  for (uint64_t seed = 0; seed < 240; ++seed) {
     const auto scenario = DrawScenario(seed);
     ASSERT_THAT(scenario, IsOk());
     if (scenario->update_order != UpdateOrder::kSpeculative) continue;
