@@ -133,19 +133,30 @@ class EngineImpl final : public Engine, private SlotSource {
   bool planned() const { return options_.policy == kPlannedPolicy; }
   // Gives the step that begins its movement plan, or goes back to moving on demand.
   absl::Status FollowMovementPlan(const StepOptions& options) GANTRY_REQUIRES(mutex_);
+  void LeaveMovementPlan() GANTRY_REQUIRES(mutex_);
   void MakeMovementPlan(CompiledPlan& plan, const StepOptions& options) GANTRY_REQUIRES(mutex_);
-  void InstallPlacement(const CompiledPlan& plan, const MovementDecision& decision)
-      GANTRY_REQUIRES(mutex_);
+  std::vector<ChunkPlacement> PlacementOf(const PlanFollower& follower,
+                                          const MovementDecision& decision) const;
+  absl::Status InstallPlacement(const CompiledPlan& plan) GANTRY_REQUIRES(mutex_);
+  void InstallChunk(ChunkId chunk, const ChunkPlacement& place) GANTRY_REQUIRES(mutex_);
+  // Parameters on the device are what the plan has there when its step begins; others leave.
+  void RestoreKeepSet(const PlanFollower& follower) GANTRY_REQUIRES(mutex_);
+  // While something else than the plan's step runs, what it keeps leaves last.
+  void HoldKeepSet(const PlanFollower& follower) GANTRY_REQUIRES(mutex_);
   void FillTimes(CompiledStep& step, const StepTimer& timer) const GANTRY_REQUIRES(mutex_);
   MachineRates MeasuredRates(const Trace& trace) const GANTRY_REQUIRES(mutex_);
   PlanFollower::Presence PresenceOf(BlockIndex block) const GANTRY_REQUIRES(mutex_);
   void NoteLeaving(std::span<const Need> needs) GANTRY_REQUIRES(mutex_);
+  // Moments [first, last) of the plan did not come: what leaves after them leaves now.
+  void DropSkipped(int64_t first, int64_t last) GANTRY_REQUIRES(mutex_);
   void DropLeaving(std::span<const Need> needs) GANTRY_REQUIRES(mutex_);
 
   // engine_step.cc
   void CompleteIfReady(ChunkId chunk) GANTRY_REQUIRES(mutex_);
   absl::Status ZeroUntouched(ChunkId chunk) GANTRY_REQUIRES(mutex_);
   absl::Status OnUpdated(ChunkId chunk, int64_t start_clock) GANTRY_REQUIRES(mutex_);
+  // Whether the step that ends was not what its trace says; notes it.
+  void NoteCourse() GANTRY_REQUIRES(mutex_);
   void FinishRecording();
   void DropRecording();
 
@@ -213,8 +224,12 @@ class EngineImpl final : public Engine, private SlotSource {
   bool simulated_job_ = false;  // the event loop holds a job; the caller's thread only
   absl::Status failure_ GANTRY_GUARDED_BY(mutex_);
   std::map<std::string, CompiledPlan, std::less<>> plans_ GANTRY_GUARDED_BY(mutex_);
-  CompiledPlan* plan_ GANTRY_GUARDED_BY(mutex_) = nullptr;            // of the current step
+  CompiledPlan* plan_ GANTRY_GUARDED_BY(mutex_) = nullptr;  // of the current step
+  StepCourse course_ GANTRY_GUARDED_BY(mutex_);
   const PlanFollower* follower_ GANTRY_GUARDED_BY(mutex_) = nullptr;  // of plan_
+  // Whose keep set and placement are in force, if any; follower_ is its own, or null while another
+  // step runs.
+  const CompiledPlan* in_force_ GANTRY_GUARDED_BY(mutex_) = nullptr;
   std::vector<char> leaves_ GANTRY_GUARDED_BY(mutex_);  // by block: dropped after its lease
   std::vector<PlanFollower::Fetch> ahead_ GANTRY_GUARDED_BY(mutex_);
   // Of the step whose updates may still be running.

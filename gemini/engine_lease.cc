@@ -75,6 +75,7 @@ absl::StatusOr<Lease> EngineImpl::Acquire(std::span<const ParameterUse> uses, st
   GANTRY_RETURN_IF_ERROR(CheckUses(uses, name));
   tracer_.OnAcquire(uses, name, phase);
   if (dry_run()) return DryLease(uses, phase);
+  const int64_t expected = cursor_;
   FollowPlan(uses, phase);
   if (plan_ != nullptr) plan_->timer->OnMoment(cursor_ - 1, called - waited_);
   CollectNeeds(uses);
@@ -84,6 +85,7 @@ absl::StatusOr<Lease> EngineImpl::Acquire(std::span<const ParameterUse> uses, st
   if (!settled_) {
     for (const Need& need : needs_) mover_->SetKey(need.block, NextKey(need.block));
     NoteLeaving(needs_);
+    if (expected < cursor_ - 1) DropSkipped(expected, cursor_ - 1);
     RefreshLookAhead();
     // An error does not concern this lease, whose blocks are there: the next call returns it.
     static_cast<void>(PumpLocked());
@@ -222,13 +224,17 @@ void EngineImpl::FollowPlan(std::span<const ParameterUse> uses, Phase phase) {
   const std::vector<uint64_t>& signatures = plan_->step.signatures;
   const auto count = static_cast<int64_t>(signatures.size());
   const uint64_t signature = LeaseSignature(uses, phase);
+  course_.leases = course_.leases * 0x100000001b3ull + signature;
+  course_.lease_on_plan = true;
   if (cursor_ < count && signatures[static_cast<size_t>(cursor_)] == signature) {
     ++cursor_;
   } else {
     ++lease_counts_.off_plan;
+    course_.strayed = true;
     const int64_t end = std::min(count, cursor_ + kResyncWindow);
     int64_t next = cursor_;
     while (next < end && signatures[static_cast<size_t>(next)] != signature) ++next;
+    course_.lease_on_plan = next < end;
     if (next < end) cursor_ = next + 1;
   }
   if (!settled_ && cursor_ > 0) {
@@ -366,6 +372,12 @@ void EngineImpl::ReleaseLease(const Lease& lease) {
 
 absl::StatusOr<SlotId> EngineImpl::AcquireActivationSlot() {
   MutexLock lock(mutex_);
+  if (plan_ != nullptr && !plan_->step.activation_after.empty()) {
+    // What is allocated counts as live already.
+    const int64_t moment = std::max<int64_t>(cursor_ - 1, 0);
+    const int64_t most = plan_->step.activation_after[static_cast<size_t>(moment)];
+    if (arena_->live_slots() > most) course_.strayed = true;
+  }
   while (true) {
     const auto slot = manager_->pool(Tier::kDevice).TryAcquire(MemoryTag::kActivation);
     if (slot.has_value()) {

@@ -14,6 +14,7 @@
 #include "gemini/memory_tracer.h"
 #include "gemini/plan_follower.h"
 #include "gemini/step_times.h"
+#include "placement_policy/policy.h"
 #include "placement_policy/trace.h"
 
 namespace gantry {
@@ -31,9 +32,12 @@ struct CompiledPlan {
   CompiledStep step;
   std::unique_ptr<NextUseIndex> next_use;
   std::unique_ptr<StepTimer> timer;
+  // Of the key's last step, what it did, if that was not what the trace says; 0: it was.
+  uint64_t strayed = 0;
   // With the policy `planned`, once the times of the step are known.
   std::unique_ptr<PlanFollower> follower;
-  bool planning_failed = false;  // said once; the step goes on without a plan
+  std::vector<ChunkPlacement> placement;  // that the follower goes with
+  bool planning_failed = false;           // said once; the step goes on without a plan
   MovementReport report;
 };
 
@@ -48,6 +52,15 @@ struct StepProgress {
   std::vector<int32_t> gradients_missing;  // by chunk: tensors to be declared ready; -1: frozen
   std::vector<char> contributed;           // by tensor: a gradient was added to
   std::vector<char> ready;                 // by tensor: declared ready in this micro-batch
+};
+
+// What the running step does, beside what its trace says.
+struct StepCourse {
+  uint64_t leases = 0;  // a hash of them, in order
+  bool strayed = false;
+  bool lease_on_plan = false;  // the last one was the one that the trace expected
+
+  uint64_t hash() const { return leases | 1; }  // never 0
 };
 
 struct LeaseCounts {
