@@ -106,8 +106,9 @@ absl::Status ToyModel::ReadLayer(const Layer& layer, int64_t number) {
                                {layer.norm, ParameterAccess::kRead}};
   GANTRY_ASSIGN_OR_RETURN(const Lease lease,
                           store_->Acquire(uses, StrCat("layer ", number), Phase::kForward));
-  GANTRY_ASSIGN_OR_RETURN(ArenaBuffer activation,
-                          store_->arena().Allocate(options_.activation_bytes));
+  const int64_t bytes =
+      variation_.activation_bytes > 0 ? variation_.activation_bytes : options_.activation_bytes;
+  GANTRY_ASSIGN_OR_RETURN(ArenaBuffer activation, store_->arena().Allocate(bytes));
   if (!store_->dry_run()) {
     Mix(lease[0]);
     Mix(lease[1]);
@@ -123,6 +124,10 @@ absl::Status ToyModel::Forward(int64_t micro_batch) {
   GANTRY_RETURN_IF_ERROR(Read(special_[kTied], "embed"));
   GANTRY_RETURN_IF_ERROR(Read(special_[kFrozen], "frozen"));
   for (size_t l = 0; l < layers_.size(); ++l) {
+    if (static_cast<int64_t>(l) == variation_.skipped_layer) {
+      activations_.emplace_back();
+      continue;
+    }
     GANTRY_RETURN_IF_ERROR(ReadLayer(layers_[l], static_cast<int64_t>(l)));
   }
   return Read(special_[kTied], "head");
@@ -173,10 +178,11 @@ absl::Status ToyModel::Backward(int64_t micro_batch) {
         }
       }
     }
-    GANTRY_RETURN_IF_ERROR(Contribute({layers_[l].weight, layers_[l].norm},
-                                      StrCat("layer ", l, " backward"),
-                                      salt + static_cast<int64_t>(l) + 1));
     activations_.pop_back();
+    const auto number = static_cast<int64_t>(l);
+    if (number == variation_.skipped_layer || number == variation_.constant_layer) continue;
+    GANTRY_RETURN_IF_ERROR(Contribute({layers_[l].weight, layers_[l].norm},
+                                      StrCat("layer ", l, " backward"), salt + number + 1));
     store_->GradientReady(layers_[l].weight);
     store_->GradientReady(layers_[l].norm);
   }
@@ -186,9 +192,10 @@ absl::Status ToyModel::Backward(int64_t micro_batch) {
 }
 
 absl::StatusOr<StepResult> ToyModel::TrainStep(const OptimizerStep& hyper) {
-  GANTRY_RETURN_IF_ERROR(
-      store_->BeginStep({.micro_batches = options_.micro_batches, .optimizer = hyper}));
-  for (int64_t m = 0; m < options_.micro_batches; ++m) {
+  const int64_t micro_batches =
+      variation_.micro_batches > 0 ? variation_.micro_batches : options_.micro_batches;
+  GANTRY_RETURN_IF_ERROR(store_->BeginStep({.micro_batches = micro_batches, .optimizer = hyper}));
+  for (int64_t m = 0; m < micro_batches; ++m) {
     GANTRY_RETURN_IF_ERROR(store_->BeginMicroBatch());
     GANTRY_RETURN_IF_ERROR(Forward(m));
     GANTRY_RETURN_IF_ERROR(Backward(m));

@@ -32,6 +32,13 @@ class ToyModel {
     // allow; 0: vectors.
     int64_t rows = 0;
   };
+  // What a training step does other than Options say.
+  struct Variation {
+    int64_t skipped_layer = -1;    // is not used at all
+    int64_t constant_layer = -1;   // is used, but gets no gradient
+    int64_t activation_bytes = 0;  // not 0: instead of the Options'
+    int64_t micro_batches = 0;     // likewise
+  };
   // `store` outlives the model.
   ToyModel(ParameterStore* store, const Options& options);
 
@@ -40,6 +47,8 @@ class ToyModel {
   absl::Status Initialize();
   // One whole step; `step` is 1-based. Returns the result of EndStep and adds the loss to `losses`.
   absl::StatusOr<StepResult> TrainStep(const OptimizerStep& hyper);
+  // From the next step on.
+  void Vary(const Variation& variation) { variation_ = variation; }
   // Goes on as if so many steps had been made: with state from a checkpoint.
   void ResumeAfter(int64_t steps) { steps_ = steps; }
   // Forward passes only.
@@ -67,6 +76,7 @@ class ToyModel {
 
   ParameterStore* store_;
   Options options_;
+  Variation variation_;
   // Tables, so that a step is cheap enough for thousands of simulated runs. Their period divides no
   // chunk, so that neighbouring chunks differ.
   std::vector<float> normals_;
