@@ -162,7 +162,10 @@ enum class UpdateOrder : uint8_t {
 };
 
 struct StepOptions {
-  std::string trace_key = "train";  // steps with one key make the same sequence of leases
+  // Steps with one key make the same sequence of leases, with activations of the same sizes. One
+  // that does not costs time only. A key whose steps have changed is traced again when two in a row
+  // did the same; steps of several shapes that take turns are better given a key each.
+  std::string trace_key = "train";
   int64_t micro_batches = 1;
   std::optional<OptimizerStep> optimizer = std::nullopt;  // none: evaluation, no gradients
 };
