@@ -24,7 +24,7 @@ constexpr int kWorkers = 2;
 // Every fault at every operation: a device with copy lanes and files, and a static placement.
 constexpr uint64_t kWholeScenarios[] = {8, 24};
 constexpr uint64_t kScenarios = 16;        // at spread operations
-constexpr uint64_t kPlannedScenarios = 5;  // likewise
+constexpr uint64_t kPlannedScenarios = 2;  // likewise
 constexpr uint64_t kStoreRuns = 12;        // likewise
 constexpr int64_t kPerFault = 3;
 
