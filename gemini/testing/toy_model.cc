@@ -178,11 +178,15 @@ absl::Status ToyModel::Backward(int64_t micro_batch) {
         }
       }
     }
-    activations_.pop_back();
     const auto number = static_cast<int64_t>(l);
-    if (number == variation_.skipped_layer || number == variation_.constant_layer) continue;
-    GANTRY_RETURN_IF_ERROR(Contribute({layers_[l].weight, layers_[l].norm},
-                                      StrCat("layer ", l, " backward"), salt + number + 1));
+    const bool contributes =
+        number != variation_.skipped_layer && number != variation_.constant_layer;
+    if (contributes) {
+      GANTRY_RETURN_IF_ERROR(Contribute({layers_[l].weight, layers_[l].norm},
+                                        StrCat("layer ", l, " backward"), salt + number + 1));
+    }
+    activations_.pop_back();
+    if (!contributes) continue;
     store_->GradientReady(layers_[l].weight);
     store_->GradientReady(layers_[l].norm);
   }
