@@ -51,7 +51,13 @@ class TimeTable {
   explicit TimeTable(const StepReport& report) : report_(report) {}
 
   std::string Head(std::string_view first, std::string_view more) const {
-    std::string html = StrCat("<div class=\"wide\"><table><thead><tr><th>", first, "</th>");
+    std::string html;
+    if (both()) {
+      html +=
+          "<ul class=\"key\"><li style=\"--swatch: var(--kind0)\">simulated</li><li "
+          "style=\"--swatch: var(--kind1)\">measured</li></ul>";
+    }
+    html += StrCat("<div class=\"wide\"><table><thead><tr><th>", first, "</th>");
     if (report_.simulated)
       html += "<th class=\"number\">simulated</th><th class=\"number\">of it</th>";
     if (report_.measured)

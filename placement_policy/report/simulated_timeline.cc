@@ -13,6 +13,7 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
+#include "base/strings.h"
 #include "placement_policy/machine.h"
 #include "placement_policy/movement_decision.h"
 #include "placement_policy/movement_problem.h"
@@ -225,7 +226,7 @@ class Builder {
       if (event.kind != SimulatedEvent::Kind::kTransfer || !InWindow(event.begin, event.end)) {
         continue;
       }
-      TimelineMove move{.lane = event.lane,
+      TimelineMove move{.lane = ShownLane(*input_.machine, event.lane),
                         .begin = event.begin - begin_,
                         .end = event.end - begin_,
                         .bytes = BytesOf(event),
@@ -308,6 +309,17 @@ class Builder {
     }
   }
 
+  // The simulator lets gradients wait on the host for their updates however many they are.
+  void NoteFullHost() {
+    const TierCurve& host = timeline_.tiers.back();
+    const Bytes peak = PeakOf(host, timeline_.slot_bytes);
+    if (peak <= host.budget) return;
+    timeline_.notes.push_back(
+        StrCat("The host holds up to ", peak, ", ", peak - host.budget,
+               " more than its budget: the simulation does not bound gradients that wait there for "
+               "their updates, and a real step waits for room."));
+  }
+
   void AddTiers() {
     gradient_there_.assign(problem_.updates.size(), 0);
     std::ranges::stable_sort(step_.events, {}, &SimulatedEvent::begin);
@@ -335,6 +347,7 @@ class Builder {
     if (!machine.unified) {
       add("host", machine.slot_bytes * machine.host_slots, host_,
           SlotsOf(homes.host, machine.slot_bytes));
+      NoteFullHost();
     }
     if (machine.has_file_tier) {
       add("files", input_.file_bytes, Levels(), SlotsOf(homes.files, machine.slot_bytes));

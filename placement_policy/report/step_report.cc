@@ -1,15 +1,12 @@
 #include "placement_policy/report/step_report.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "base/bytes.h"
 #include "base/strings.h"
+#include "placement_policy/machine.h"
 #include "placement_policy/report/step_timeline.h"
 #include "placement_policy/simulator.h"
 
@@ -29,22 +26,17 @@ std::string Cut(const std::string& name) {
 
 }  // namespace
 
-StepFigures FiguresOf(const SimulatedStep& step) {
+StepFigures FiguresOf(const SimulatedStep& step, const Machine& machine) {
   StepFigures figures{
       .elapsed = step.elapsed, .compute = step.compute, .stalls = step.stalls, .steps = step.steps};
   for (size_t lane = 0; lane < figures.lanes.size(); ++lane) {
-    figures.lanes[lane] = {
-        .busy = step.busy[lane], .bytes = step.bytes[lane], .moves = step.moves[lane]};
+    const SimulatedLane shown = ShownLane(machine, static_cast<SimulatedLane>(lane));
+    LaneFigures& sum = figures.lanes[static_cast<size_t>(shown)];
+    sum.busy += step.busy[lane];
+    sum.bytes += step.bytes[lane];
+    sum.moves += step.moves[lane];
   }
   return figures;
-}
-
-Bytes PeakOf(const TierCurve& tier, Bytes slot_bytes) {
-  int64_t most = 0;
-  for (const TierPoint& point : tier.points) {
-    most = std::max(most, std::accumulate(point.slots.begin(), point.slots.end(), int64_t{0}));
-  }
-  return slot_bytes * most;
 }
 
 std::string JoinTensorNames(const std::vector<std::string>& names) {

@@ -12,6 +12,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "placement_policy/machine.h"
 #include "placement_policy/report/step_timeline.h"
 #include "placement_policy/simulator.h"
 
@@ -31,7 +32,8 @@ struct StepFigures {
   std::array<LaneFigures, kSimulatedLaneCount> lanes{};
   int64_t steps = 0;  // that they are averages of
 };
-StepFigures FiguresOf(const SimulatedStep& step);
+// By the lanes under which they are shown (ShownLane).
+StepFigures FiguresOf(const SimulatedStep& step, const Machine& machine);
 
 struct TierFigures {
   std::string name;
@@ -50,7 +52,7 @@ struct ReportFact {
 struct StepReport {
   std::string title;
   std::string subtitle = {};
-  std::vector<ReportFact> certificate;  // empty: there is no plan
+  std::vector<ReportFact> certificate = {};  // empty: there is no plan
   std::optional<StepFigures> simulated = std::nullopt;
   std::optional<StepFigures> measured = std::nullopt;
   std::vector<TierFigures> tiers = {};
@@ -60,9 +62,6 @@ struct StepReport {
   std::vector<std::string> chunk_names = {};
   std::vector<std::string> notes = {};
 };
-
-// The largest sum of kinds of a tier's points.
-Bytes PeakOf(const TierCurve& tier, Bytes slot_bytes);
 
 // Joins names for a chunk: "a, b and 3 more". Long names are cut.
 std::string JoinTensorNames(const std::vector<std::string>& names);

@@ -1,15 +1,19 @@
 #include "placement_policy/report/step_timeline.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
 
-#include "base/check.h"
+#include "base/bytes.h"
 #include "base/strings.h"
+#include "placement_policy/machine.h"
+#include "placement_policy/simulator.h"
 
 namespace gantry {
 namespace {
@@ -142,6 +146,13 @@ std::string_view Name(ByteKind kind) {
   return "?";
 }
 
+SimulatedLane ShownLane(const Machine& machine, SimulatedLane lane) {
+  if (!machine.unified) return lane;
+  if (lane == SimulatedLane::kHostToDevice) return SimulatedLane::kFileRead;
+  if (lane == SimulatedLane::kDeviceToHost) return SimulatedLane::kFileWrite;
+  return lane;
+}
+
 std::string_view Text(MoveReason reason) {
   switch (reason) {
     case MoveReason::kUse:
@@ -160,6 +171,14 @@ std::string_view Text(MoveReason reason) {
       return "fetched ahead";
   }
   return "?";
+}
+
+Bytes PeakOf(const TierCurve& tier, Bytes slot_bytes) {
+  int64_t most = 0;
+  for (const TierPoint& point : tier.points) {
+    most = std::max(most, Sum(point.slots));
+  }
+  return slot_bytes * most;
 }
 
 void ArrangeMoves(StepTimeline& timeline) {

@@ -15,6 +15,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "placement_policy/machine.h"
 #include "placement_policy/simulator.h"
 #include "placement_policy/trace.h"
 
@@ -31,6 +32,10 @@ enum class ByteKind : uint8_t {
 inline constexpr int kByteKindCount = 5;
 std::string_view Name(ByteKind kind);  // "parameters", ...
 using KindSlots = std::array<int64_t, kByteKindCount>;
+
+// Where files lie right below the device, they are what its copy lanes stand for: the lane under
+// which a transfer is shown.
+SimulatedLane ShownLane(const Machine& machine, SimulatedLane lane);
 
 // An operator, or a device update, that computes.
 struct TimelineOperator {
@@ -88,22 +93,25 @@ struct TierPoint {
 };
 
 struct TierCurve {
-  std::string name;               // "device", "host", "files"
-  Bytes budget = Bytes(0);        // 0: not known
-  std::vector<TierPoint> points;  // ascending times; the first at or before 0
+  std::string name;                    // "device", "host", "files"
+  Bytes budget = Bytes(0);             // 0: not known
+  std::vector<TierPoint> points = {};  // ascending times; the first at or before 0
 };
 
 struct StepTimeline {
   Nanoseconds duration = 0;
   Bytes slot_bytes = Bytes(0);
-  std::vector<std::string> names;
-  std::vector<TimelineOperator> operators;  // in order
-  std::vector<TimelineWait> waits;          // in order
-  std::vector<MoveSubject> subjects;
-  std::vector<TimelineMove> moves;  // by begin
-  std::vector<TierCurve> tiers;
-  std::vector<std::string> notes;  // what was left out or merged
+  std::vector<std::string> names = {};
+  std::vector<TimelineOperator> operators = {};  // in order
+  std::vector<TimelineWait> waits = {};          // in order
+  std::vector<MoveSubject> subjects = {};
+  std::vector<TimelineMove> moves = {};  // by begin
+  std::vector<TierCurve> tiers = {};
+  std::vector<std::string> notes = {};  // what was left out or merged
 };
+
+// The largest sum of kinds of a tier's points.
+Bytes PeakOf(const TierCurve& tier, Bytes slot_bytes);
 
 // Sorts the moves by begin, and gives those of a lane that overlap rows of their own, the first
 // that is free.

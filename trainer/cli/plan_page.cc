@@ -42,7 +42,7 @@ absl::StatusOr<StepReport> PlanStepReport(const PlanSettings& settings, const Ha
   StepReport report{.title = StrCat(settings.model_name, " on ", hardware.name),
                     .subtitle = Subtitle(settings, hardware, forecast),
                     .certificate = PlanCertificate(step.trace, step.machine, step.decision),
-                    .simulated = FiguresOf(step.decision.predicted)};
+                    .simulated = FiguresOf(step.decision.predicted, step.machine)};
   GANTRY_ASSIGN_OR_RETURN(report.simulated_timeline,
                           SimulatedTimeline({.trace = &step.trace,
                                              .machine = &step.machine,
