@@ -36,9 +36,10 @@ struct RecordedCounter {
 struct RecordedStep {
   Nanoseconds begin = 0;
   Nanoseconds end = 0;
-  std::vector<RecordedSlice> slices;      // that overlap the step, in order of their ends
-  std::vector<RecordedCounter> counters;  // up to the step's end; the first ones are from before it
-  int64_t dropped = 0;                    // events that there was no room for
+  std::vector<RecordedSlice> slices = {};  // that overlap the step, in order of their ends
+  std::vector<RecordedCounter> counters =
+      {};               // up to the step's end; the first ones are from before it
+  int64_t dropped = 0;  // events that there was no room for
 };
 
 class StepRecorder final : public TraceSink {
