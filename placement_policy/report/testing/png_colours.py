@@ -1,4 +1,4 @@
-"""Counts the colours of a PNG picture: prints how many there are, and the share of the commonest."""
+"""Counts the colours of a PNG picture; prints how many and the share of the commonest."""
 
 import collections
 import struct
