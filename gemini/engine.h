@@ -98,6 +98,7 @@ struct EngineStatistics {
   PoolUsage host;
   std::array<TransferCounters, kTransferLaneCount> lanes;  // by TransferLane
   std::array<Nanoseconds, kStallCauseCount> stalls;        // by StallCause
+  Nanoseconds update_busy = 0;  // of the update thread, norms and factors included
   int64_t leases = 0;
   int64_t leases_waited = 0;       // of these, not served at once
   int64_t leases_off_plan = 0;     // of these, not the ones the trace expected
@@ -128,6 +129,13 @@ struct MovementReport {
   uint64_t hash = 0;          // of what is executed
 };
 
+// What a movement plan was made from, and the plan.
+struct PlannedStep {
+  Trace trace;  // with measured times
+  Machine machine;
+  MovementDecision decision;
+};
+
 // What the model needs at the chosen chunk size, known after a dry run.
 struct BudgetReport {
   Bytes least_device = Bytes(0);
@@ -156,6 +164,9 @@ class Engine : public ParameterStore {
   virtual BudgetReport budget_report() const = 0;
   // The plan that steps of this key follow; not planned for an unknown key.
   virtual MovementReport movement_report(std::string_view key) const = 0;
+  // What that plan was made from; null while steps of this key follow none. Valid until the next
+  // step begins.
+  virtual const PlannedStep* planned_step(std::string_view key) const = 0;
   // The compiled trace of a key; null when no such step was recorded. Its compute times are medians
   // of the key's last steps (gemini/step_times.h), those of updates of what their jobs took; 0
   // before the first such step ran. Valid as long as the engine; the next call renews its times.

@@ -24,6 +24,7 @@
 #include "gemini/budget.h"
 #include "gemini/engine.h"
 #include "gemini/engine_parts.h"
+#include "gemini/engine_trace.h"
 #include "gemini/memory_tracer.h"
 #include "gemini/plan_follower.h"
 #include "gemini/step_times.h"
@@ -62,6 +63,7 @@ class EngineImpl final : public Engine, private SlotSource {
   BudgetReport budget_report() const override { return budget_report_; }
   const Trace* trace(std::string_view key) override;
   MovementReport movement_report(std::string_view key) const override;
+  const PlannedStep* planned_step(std::string_view key) const override;
 
   absl::Status Prepare();
 
@@ -102,7 +104,7 @@ class EngineImpl final : public Engine, private SlotSource {
   // kResourceExhausted when nothing can change any more.
   absl::Status WaitForChange(std::string_view what, std::string_view name) GANTRY_REQUIRES(mutex_);
   absl::Status StuckError(std::string_view what, std::string_view name) GANTRY_REQUIRES(mutex_);
-  void AddStall(StallCause cause, Nanoseconds time) GANTRY_REQUIRES(mutex_);
+  void AddStall(StallCause cause, Nanoseconds begin, Nanoseconds end) GANTRY_REQUIRES(mutex_);
 
   // engine_lease.cc
   absl::StatusOr<Lease> DryLease(std::span<const ParameterUse> uses, Phase phase);
@@ -248,6 +250,8 @@ class EngineImpl final : public Engine, private SlotSource {
   int64_t waits_this_step_ GANTRY_GUARDED_BY(mutex_) = 1;
   bool settled_ GANTRY_GUARDED_BY(mutex_) = false;  // everything is resident: nothing to fetch
   std::array<TransferCounters, kTransferLaneCount> lanes_base_ GANTRY_GUARDED_BY(mutex_){};
+  Nanoseconds update_busy_ GANTRY_GUARDED_BY(mutex_) = 0;
+  EngineTrace trace_ GANTRY_GUARDED_BY(mutex_);
 
   std::unique_ptr<ChunkManager> manager_;
   std::unique_ptr<TransferEngine> transfers_;

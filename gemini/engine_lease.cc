@@ -79,7 +79,9 @@ absl::StatusOr<Lease> EngineImpl::Acquire(std::span<const ParameterUse> uses, st
   FollowPlan(uses, phase);
   if (plan_ != nullptr) plan_->timer->OnMoment(cursor_ - 1, called - waited_);
   CollectNeeds(uses);
+  trace_.EndOperator(called);
   GANTRY_RETURN_IF_ERROR(Pin(Tier::kDevice, needs_, name));
+  trace_.BeginOperator(name, phase, *manager_);
   Lease lease = LeaseAccess::Make(this, phase);
   FinishLease(lease, uses);
   if (!settled_) {
@@ -183,10 +185,7 @@ absl::Status EngineImpl::WaitAndPin(Tier tier, std::span<const Need> needs, std:
         WaitForChange(pending ? "an optimizer update" : "its parameters and gradients", name));
     const Nanoseconds end = options_.clock->Now();
     const StallCause cause = pending ? StallCause::kUpdate : StallCause::kParameter;
-    AddStall(cause, end - begin);
-    if (options_.trace_sink != nullptr) {
-      options_.trace_sink->Slice("stall", Name(cause), begin, end);
-    }
+    AddStall(cause, begin, end);
   }
 }
 
@@ -390,7 +389,7 @@ absl::StatusOr<SlotId> EngineImpl::AcquireActivationSlot() {
     const Nanoseconds begin = options_.clock->Now();
     const absl::Status waited =
         pumped.ok() ? WaitForChange("device memory for an activation", "activation arena") : pumped;
-    AddStall(StallCause::kRoom, options_.clock->Now() - begin);
+    AddStall(StallCause::kRoom, begin, options_.clock->Now());
     if (!waited.ok()) {
       mover_->SetActivationNeed(0);
       return waited;

@@ -89,7 +89,7 @@ void EngineImpl::RestoreKeepSet(const PlanFollower& follower) {
 void EngineImpl::MakeMovementPlan(CompiledPlan& plan, const StepOptions& options) {
   const Nanoseconds begin = options_.clock->Now();
   FillTimes(plan.step, *plan.timer);
-  const Trace trace = TraceWithKeptSlots(plan.step);
+  Trace trace = TraceWithKeptSlots(plan.step);
   Machine machine = MakeBudgetInput().machine;
   machine.rates = MeasuredRates(trace);
   PlannerOptions planner;
@@ -117,6 +117,8 @@ void EngineImpl::MakeMovementPlan(CompiledPlan& plan, const StepOptions& options
   plan.report.compute = decision->predicted.compute;
   plan.report.shape = decision->shape;
   plan.report.hash = decision->hash;
+  plan.planned = std::make_unique<PlannedStep>(
+      PlannedStep{.trace = std::move(trace), .machine = machine, .decision = *decision});
 }
 
 std::vector<ChunkPlacement> EngineImpl::PlacementOf(const PlanFollower& follower,
@@ -273,6 +275,12 @@ void EngineImpl::DropLeaving(std::span<const Need> needs) {
     const absl::Status evicted = mover_->Evict(need.block, Tier::kDevice);
     if (!evicted.ok()) return Fail(evicted);
   }
+}
+
+const PlannedStep* EngineImpl::planned_step(std::string_view key) const {
+  MutexLock lock(mutex_);
+  const auto found = plans_.find(key);
+  return found == plans_.end() ? nullptr : found->second.planned.get();
 }
 
 MovementReport EngineImpl::movement_report(std::string_view key) const {

@@ -155,6 +155,7 @@ absl::StatusOr<StepResult> EngineImpl::EndStep() {
     return StepResult{};
   }
   MutexLock lock(mutex_);
+  trace_.EndOperator(options_.clock->Now());
   GANTRY_RETURN_IF_ERROR(failure_);
   if (plan_ != nullptr) {
     plan_->timer->End(options_.clock->Now() - waited_);
@@ -171,7 +172,7 @@ absl::StatusOr<StepResult> EngineImpl::EndStep() {
   while (!updates_->NormsComplete()) {
     const Nanoseconds begin = options_.clock->Now();
     GANTRY_RETURN_IF_ERROR(WaitForChange("gradients on their way to the optimizer", "end of step"));
-    AddStall(StallCause::kNorm, options_.clock->Now() - begin);
+    AddStall(StallCause::kNorm, begin, options_.clock->Now());
   }
   const StepDecision decision = updates_->DecideStep();
   std::fill(progress_.ready.begin(), progress_.ready.end(), 0);

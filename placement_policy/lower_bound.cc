@@ -21,12 +21,12 @@ struct Avoidable {
   std::vector<int64_t> room;
   SlotTime slot_time;
 
-  // Beside `fixed` per step, on average.
-  Nanoseconds Least(Nanoseconds fixed) const {
-    if (intervals.empty()) return fixed;
-    const DropRate drops = LeastDrops(intervals, room);
-    return fixed + slot_time.Of(drops.units) / drops.periods;
+  DropRate Drops() const { return intervals.empty() ? DropRate() : LeastDrops(intervals, room); }
+  Nanoseconds TimeOf(const DropRate& drops) const {
+    return drops.units == 0 ? 0 : slot_time.Of(drops.units) / drops.periods;
   }
+  // Beside `fixed` per step, on average.
+  Nanoseconds Least(Nanoseconds fixed) const { return fixed + TimeOf(Drops()); }
 };
 
 class LaneBounds {
@@ -36,8 +36,10 @@ class LaneBounds {
 
   void Compute(LowerBound& result) const {
     Nanoseconds new_versions = 0;
+    int64_t version_slots = 0;
     for (size_t use = 0; use < problem_.uses.size(); ++use) {
       if (cycle_.links[use].gap != Gap::kNew) continue;
+      version_slots += slots(problem_.uses[use].block);
       new_versions += LaneTime(problem_.host_to_device, bytes(problem_.uses[use].block));
     }
     Nanoseconds gradients = 0;
@@ -46,7 +48,10 @@ class LaneBounds {
       result.host_update += update.update;
     }
     const auto all = [](int32_t) { return true; };
-    result.host_to_device = Fetches(problem_.host_to_device, all).Least(new_versions);
+    const Avoidable fetches = Fetches(problem_.host_to_device, all);
+    const DropRate drops = fetches.Drops();
+    result.slots_fetched = version_slots + drops.units / drops.periods;
+    result.host_to_device = new_versions + fetches.TimeOf(drops);
     result.device_to_host = Writes(problem_.device_to_host, all).Least(gradients);
     if (problem_.link_half_duplex) result.link = result.host_to_device + result.device_to_host;
     ComputeFiles(result);

@@ -75,6 +75,7 @@ TEST(LowerBound, WhatFitsLeavesTheComputing) {
   EXPECT_EQ(bound.total, 7);
   EXPECT_EQ(bound.limit, Limit::kCompute);
   EXPECT_EQ(bound.host_to_device, 0);
+  EXPECT_EQ(bound.slots_fetched, 0);
   EXPECT_EQ(bound.device_to_host, 0);
   EXPECT_TRUE(bound.windows.empty());
   EXPECT_EQ(FullBound(MovementProblem()).total, 0);
@@ -86,6 +87,7 @@ TEST(LowerBound, FetchesAndWritesThatNoKeepingAvoids) {
       {1, 2, {{0, kWrite}}}, {1, 2, {{1, kWrite}}}, {1, 2, {{2, kRead}}}};
   const LowerBound bound = DefaultBound(Problem({1, 1, 1}, steps));
   EXPECT_EQ(bound.host_to_device, 15);
+  EXPECT_EQ(bound.slots_fetched, 1);  // three in two steps
   // Of the two changed blocks one may stay for good.
   EXPECT_EQ(bound.device_to_host, 10);
   EXPECT_EQ(bound.limit, Limit::kHostToDevice);

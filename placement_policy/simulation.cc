@@ -122,9 +122,7 @@ absl::Status Simulation::Loop() {
     if (moves_ > options_.moves_max) {
       return ResourceExhausted("simulation: ", moves_, " moves did not end it");
     }
-    if (!computing_) {
-      running_.stalls[static_cast<size_t>(StallOf(moment_at(cursor_)))] += next - now_;
-    }
+    if (!computing_) NoteWait(next);
     now_ = next;
     for (int lane = 0; lane < kSimulatedLaneCount; ++lane) {
       const Lane& state = lanes_[static_cast<size_t>(lane)];
@@ -133,6 +131,20 @@ absl::Status Simulation::Loop() {
     if (computing_ && compute_end_ == now_) EndMoment();
   }
   return absl::OkStatus();
+}
+
+// The moment to come waits from now to `end`.
+void Simulation::NoteWait(Nanoseconds end) {
+  const SimulatedStall cause = StallOf(moment_at(cursor_));
+  running_.stalls[static_cast<size_t>(cause)] += end - now_;
+  if (!options_.record || end == now_) return;
+  const bool goes_on = !waits_.empty() && waits_.back().end == now_ &&
+                       waits_.back().moment == cursor_ && waits_.back().cause == cause;
+  if (goes_on) {
+    waits_.back().end = end;
+  } else {
+    waits_.push_back({.cause = cause, .moment = cursor_, .begin = now_, .end = end});
+  }
 }
 
 bool Simulation::StartSomething() {
@@ -352,6 +364,8 @@ SimulatedStep Simulation::Result() const {
   result.steps = static_cast<int64_t>(totals_.size());
   result.moves_total = moves_;
   result.events = events_;
+  result.drops = drops_;
+  result.waits = waits_;
   const size_t averaged =
       result.steady ? static_cast<size_t>(period) : std::max<size_t>(totals_.size() / 3, 1);
   const size_t first = totals_.size() - averaged;

@@ -162,6 +162,7 @@ class Simulation {
   // Slots that the moment to come will create.
   int64_t CreatedNext() const;
   void NoteNorm();
+  void NoteWait(Nanoseconds end);
 
   const MovementProblem& problem_;
   const MovementPlan& plan_;
@@ -210,6 +211,8 @@ class Simulation {
   int64_t moves_ = 0;
   std::vector<Nanoseconds> compute_;  // by moment
   std::vector<SimulatedEvent> events_;
+  std::vector<SimulatedDrop> drops_;
+  std::vector<SimulatedWait> waits_;
 };
 
 }  // namespace gantry

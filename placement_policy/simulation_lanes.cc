@@ -87,6 +87,7 @@ void Simulation::Free(int32_t index) {
   b.phase = Phase::kAbsent;
   b.dirty = false;
   held_ -= slots(index);
+  if (options_.record) drops_.push_back({.block = index, .time = now_});
 }
 
 void Simulation::Drop(int32_t index) {

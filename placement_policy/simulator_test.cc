@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "base/strings.h"
 #include "base/testing/status_matchers.h"
 #include "gmock/gmock.h"
@@ -267,6 +268,49 @@ TEST(SimulatorTest, NoiseChangesTheMomentsAndNotTheMoves) {
   EXPECT_GT(noisy->compute, exact->compute * 6 / 10);
   EXPECT_EQ(exact->bytes[kUp], noisy->bytes[kUp]);
   EXPECT_EQ(exact->bytes[kDown], noisy->bytes[kDown]);
+}
+
+// What lies between two moments is waited for, and what was there is dropped once.
+TEST(SimulatorTest, RecordsWaitsAndDrops) {
+  int64_t checked = 0;
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE(StrCat("seed ", seed));
+    const MovementProblem problem = RandomTrainingProblem(RandomTrainingOptions(seed), seed);
+    const absl::StatusOr<SimulatedStep> step =
+        Simulate(problem, KeepSetPlan(problem, 2, 2), {.record = true});
+    if (!step.ok()) continue;  // a step that cannot go on is another test's
+    ++checked;
+    std::vector<Nanoseconds> waited(static_cast<size_t>(step->steps * std::ssize(problem.moments)) +
+                                    1);
+    for (const SimulatedWait& wait : step->waits) {
+      EXPECT_LT(wait.begin, wait.end);
+      waited[static_cast<size_t>(wait.moment)] += wait.end - wait.begin;
+    }
+    Nanoseconds before = 0;
+    std::vector<int64_t> there(problem.block_slots.size(), 0);
+    for (const SimulatedEvent& event : step->events) {
+      if (event.kind == SimulatedEvent::Kind::kMoment) {
+        EXPECT_EQ(event.begin - before, waited[static_cast<size_t>(event.moment)]) << event.moment;
+        before = event.end;
+        const auto moment = static_cast<size_t>(event.moment % std::ssize(problem.moments));
+        for (const BlockUse& use : problem.uses_of(problem.moments[moment])) {
+          if (use.access == BlockAccess::kCreate) ++there[static_cast<size_t>(use.block)];
+        }
+      } else if (event.lane == SimulatedLane::kHostToDevice) {
+        ++there[static_cast<size_t>(event.block)];
+      }
+    }
+    for (const SimulatedDrop& drop : step->drops) --there[static_cast<size_t>(drop.block)];
+    for (const int64_t copies : there) {
+      EXPECT_GE(copies, 0);
+      EXPECT_LE(copies, 1);
+    }
+    const absl::StatusOr<SimulatedStep> silent = Simulate(problem, KeepSetPlan(problem, 2, 2), {});
+    ASSERT_THAT(silent, IsOk());
+    EXPECT_TRUE(silent->waits.empty() && silent->drops.empty() && silent->events.empty());
+    EXPECT_EQ(silent->elapsed, step->elapsed);
+  }
+  EXPECT_GE(checked, 20);
 }
 
 }  // namespace

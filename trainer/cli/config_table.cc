@@ -198,7 +198,11 @@ void AddTrain(TrainConfig& c, LlamaConfig& model, Fields& fields) {
       {"train.log_file", kMachine, TextField{&c.log_file},
        "file that gets one JSON object a line per step; empty: none"},
       {"train.trace_file", kMachine, TextField{&c.trace_file},
-       "file that gets a timeline for ui.perfetto.dev; empty: none"},
+       "file that gets a timeline of the whole run for ui.perfetto.dev; empty: none"},
+      {"train.report", kMachine, TextField{&c.report},
+       "file that gets a page about a step, measured beside what its plan said; empty: none"},
+      {"train.report_trace", kMachine, TextField{&c.report_trace},
+       "file that gets that step for ui.perfetto.dev; empty: none"},
   };
   fields.insert(fields.end(), rows.begin(), rows.end());
 }

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -17,13 +18,18 @@
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
 #include "base/file_calls.h"
+#include "base/files.h"
 #include "base/parallel_for.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "placement_policy/hardware.h"
+#include "placement_policy/report/report_page.h"
+#include "placement_policy/report/report_trace.h"
+#include "placement_policy/report/step_report.h"
 #include "placement_policy/synthetic_trace.h"
 #include "trainer/cli/console.h"
 #include "trainer/cli/plan_forecast.h"
+#include "trainer/cli/plan_page.h"
 #include "trainer/cli/plan_report.h"
 #include "trainer/cli/planning_inputs.h"
 
@@ -33,16 +39,19 @@ namespace {
 constexpr int64_t kDrivesMax = 64;
 constexpr int64_t kRanksMax = 4096;
 constexpr int kThreadsMax = 1024;
-const std::array<std::string, 17> kOptionNames = {
-    "model", "machine", "lora",        "seq",       "batch", "micro-batches",
-    "order", "zero",    "ranks",       "recompute", "clip",  "device-memory",
-    "json",  "threads", "host-memory", "drive-tbw", "drives"};
+const std::array<std::string, 19> kOptionNames = {
+    "model",  "machine",     "lora",      "seq",    "batch",       "micro-batches", "order",
+    "zero",   "ranks",       "recompute", "clip",   "json",        "device-memory", "threads",
+    "drives", "host-memory", "drive-tbw", "report", "report-trace"};
 
 struct PlanRequest {
   PlanSettings settings;
   Hardware hardware;
   OutputFormat format = OutputFormat::kText;
   int64_t threads = 0;  // 0: all processors
+  // Files for the step to look at; nothing: none.
+  std::optional<std::string> page = std::nullopt;
+  std::optional<std::string> trace = std::nullopt;
 };
 
 struct Range {
@@ -183,8 +192,30 @@ absl::StatusOr<PlanRequest> ParseRequest(FileCalls& files, Arguments arguments) 
   GANTRY_RETURN_IF_ERROR(TakeMemory(arguments, "device-memory", settings.device_memory));
   GANTRY_RETURN_IF_ERROR(TakeMemory(arguments, "host-memory", settings.host_memory));
   GANTRY_RETURN_IF_ERROR(TakeInteger(arguments, "threads", {1, kThreadsMax}, request.threads));
+  GANTRY_ASSIGN_OR_RETURN(request.page, TakeValue(arguments, "report"));
+  GANTRY_ASSIGN_OR_RETURN(request.trace, TakeValue(arguments, "report-trace"));
   GANTRY_RETURN_IF_ERROR(ExpectKnownOptions(arguments));
   return request;
+}
+
+// Fails before anything takes long.
+absl::Status PrepareOutputs(FileCalls& files, const PlanRequest& request) {
+  for (const std::optional<std::string>& path : {request.page, request.trace}) {
+    if (path.has_value()) GANTRY_RETURN_IF_ERROR(MakeParentDirectories(files, *path));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteReport(FileCalls& files, const PlanRequest& request, const Forecast& forecast) {
+  if (!request.page.has_value() && !request.trace.has_value()) return absl::OkStatus();
+  GANTRY_ASSIGN_OR_RETURN(const StepReport report,
+                          PlanStepReport(request.settings, request.hardware, forecast));
+  const auto write = [&files](const std::optional<std::string>& path, const std::string& text) {
+    if (!path.has_value()) return absl::OkStatus();
+    return WriteFileAtomically(files, *path, std::as_bytes(std::span(text)));
+  };
+  GANTRY_RETURN_IF_ERROR(write(request.page, ReportPage(report)));
+  return write(request.trace, ReportTrace(report));
 }
 
 }  // namespace
@@ -192,6 +223,8 @@ absl::StatusOr<PlanRequest> ParseRequest(FileCalls& files, Arguments arguments) 
 CommandResult PlanCommand(Arguments arguments, const CommandContext& context) {
   absl::StatusOr<PlanRequest> request = ParseRequest(*context.files, std::move(arguments));
   if (!request.ok()) return UsageError(request.status());
+  const absl::Status prepared = PrepareOutputs(*context.files, *request);
+  if (!prepared.ok()) return Failure(prepared);
   int64_t threads = request->threads;
   if (threads == 0) threads = std::max<int64_t>(std::thread::hardware_concurrency(), 1);
   absl::StatusOr<std::unique_ptr<ThreadTeam>> team =
@@ -201,6 +234,8 @@ CommandResult PlanCommand(Arguments arguments, const CommandContext& context) {
       MakeForecast(request->settings, request->hardware, **team);
   if (absl::IsInvalidArgument(forecast.status())) return UsageError(forecast.status());
   if (!forecast.ok()) return Failure(forecast.status());
+  const absl::Status written = WriteReport(*context.files, *request, *forecast);
+  if (!written.ok()) return Failure(written);
   context.console->Out(request->format == OutputFormat::kJson
                            ? PlanJson(request->settings, request->hardware, *forecast)
                            : PlanText(request->settings, request->hardware, *forecast));
