@@ -91,7 +91,7 @@ struct SimulationOptions {
   int64_t steps_max = 16;  // when the steps do not repeat, the last third is averaged
   // Ends, as not steady, after a third or later step when it and the one before took longer. 0: no.
   Nanoseconds give_up_above = 0;
-  bool record = false;     // events, drops and waits of all steps
+  bool record = false;  // events, drops and waits of all steps
   // Computing moment i of any step takes (1 + noise x a uniform number in [-1, 1]) of its time.
   double noise = 0.0;
   uint64_t noise_seed = 1;
