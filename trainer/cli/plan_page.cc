@@ -28,7 +28,7 @@ std::string Subtitle(const PlanSettings& settings, const Hardware& hardware,
       StrCat("Simulated by gantry plan: ", Name(settings.shape.family), ", ", settings.shape.layers,
              " layers of width ", settings.shape.width, "; ", hardware.device, "; steps of ",
              step.micro_batches, " x ", step.sequences, " x ", step.sequence_length, " tokens",
-             forecast.step.recomputation == Recomputation::kFull ? ", recomputing in full" : "",
+             forecast.step.way.recomputation == Recomputation::kFull ? ", recomputing in full" : "",
              step.lora_rank > 0 ? StrCat(", LoRA of rank ", step.lora_rank) : std::string(), ".");
   return text;
 }
@@ -39,23 +39,25 @@ absl::StatusOr<StepReport> PlanStepReport(const PlanSettings& settings, const Ha
                                           const Forecast& forecast) {
   const StepForecast& step = forecast.step;
   const int64_t share = settings.zero_stage > 0 ? settings.ranks : 1;
-  StepReport report{.title = StrCat(settings.model_name, " on ", hardware.name),
-                    .subtitle = Subtitle(settings, hardware, forecast),
-                    .certificate = PlanCertificate(step.trace, step.machine, step.decision),
-                    .simulated = FiguresOf(step.decision.predicted, step.machine)};
+  StepReport report{
+      .title = StrCat(settings.model_name, " on ", hardware.name),
+      .subtitle = Subtitle(settings, hardware, forecast),
+      .certificate = PlanCertificate(step.input.trace, step.input.machine, step.decision),
+      .simulated = FiguresOf(step.decision.predicted, step.input.machine)};
   GANTRY_ASSIGN_OR_RETURN(report.simulated_timeline,
-                          SimulatedTimeline({.trace = &step.trace,
-                                             .machine = &step.machine,
+                          SimulatedTimeline({.trace = &step.input.trace,
+                                             .machine = &step.input.machine,
                                              .decision = &step.decision,
                                              .file_bytes = hardware.file_bytes * share}));
   for (const TierCurve& tier : report.simulated_timeline->tiers) {
     report.tiers.push_back({.name = tier.name,
                             .budget = tier.budget,
-                            .simulated_peak = PeakOf(tier, step.machine.slot_bytes)});
+                            .simulated_peak = PeakOf(tier, step.input.machine.slot_bytes)});
   }
   // Chunks are cut so that one of 2-byte elements fills a slot.
-  report.chunk_names = SyntheticChunkNames(settings.shape, step.machine.slot_bytes.count() / 2,
-                                           std::ssize(step.trace.chunks));
+  report.chunk_names =
+      SyntheticChunkNames(settings.shape, step.input.machine.slot_bytes.count() / 2,
+                          std::ssize(step.input.trace.chunks));
   report.notes.push_back(
       "The timeline is one step of many that are alike. Figures in the tables are means over "
       "them.");
