@@ -13,9 +13,8 @@
 //   - `device_to_host`: each host update's gradient; and a block that a moment wrote, from that
 //     write to the next, is kept throughout or written back: interval packing again.
 //   - `host_update`.
-//   - `file_read` and `file_write`: states of host updates, and blocks in files. What lies in a
-//   host
-//     buffer from one use to the next needs no file, so what the buffers can hold is taken off.
+//   - `file_read` and `file_write`: states of host updates, and blocks in files as on the lanes
+//     between host and device, since each passes the file before it goes up and after it went down.
 //   - lanes that share one resource: the sum.
 //
 // `path` is a longest path over starts of moments in one period, from an anchor to itself one step

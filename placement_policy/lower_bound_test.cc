@@ -294,26 +294,28 @@ TEST(LowerBound, AMomentThatNeedsTheNormWaitsForTheGradients) {
   EXPECT_GE(DefaultBound(problem).path, without);
 }
 
-TEST(LowerBound, FilesCarryWhatTheBuffersDoNotHold) {
+TEST(LowerBound, FilesCarryTheStatesOfEachUpdate) {
   MovementProblem problem = ThreeUpdates({1, 1, 1});
   for (MovementProblem::HostUpdate& update : problem.updates) update.file_bytes = 6;
   problem.file_read = LaneOf(10);
   problem.file_write = LaneOf(20);
   problem.host_buffers = 2;
   LowerBound bound = DefaultBound(problem);
-  EXPECT_EQ(bound.file_read, 60);
-  EXPECT_EQ(bound.file_write, 120);
-  EXPECT_EQ(bound.files, 180);
+  EXPECT_EQ(bound.file_read, 180);
+  EXPECT_EQ(bound.file_write, 360);
+  EXPECT_EQ(bound.files, 540);
   // After the first gradient, one is read and one is written before the last update.
   EXPECT_EQ(bound.path, 1 + 180 + 1 + 4);
-  EXPECT_EQ(bound.limit, Limit::kPath);
+  EXPECT_EQ(bound.limit, Limit::kFiles);
   problem.file_half_duplex = false;
   bound = DefaultBound(problem);
   EXPECT_EQ(bound.files, 0);
   EXPECT_EQ(bound.path, 1 + 60 + 1 + 4);
   EXPECT_EQ(bound.limit, Limit::kFileWrite);
-  problem.host_buffers = 3;
-  EXPECT_EQ(DefaultBound(problem).file_write, 0);
+  // A parameter in a file is written with them and read by itself.
+  problem.in_file[static_cast<size_t>(problem.updates[0].parameter)] = true;
+  EXPECT_EQ(DefaultBound(problem).file_read, 180 + 10);
+  EXPECT_EQ(DefaultBound(problem).file_write, 360 + 20);
 }
 
 TEST(LowerBound, BlocksInFilesPassTheFileLane) {
@@ -327,9 +329,8 @@ TEST(LowerBound, BlocksInFilesPassTheFileLane) {
   const LowerBound bound = DefaultBound(problem);
   EXPECT_EQ(bound.host_to_device, 40);
   EXPECT_EQ(bound.device_to_host, 10);
-  // Four blocks in turn, two buffers: two thirds of the intervals stay.
-  EXPECT_EQ(bound.file_read, 5 * 4 / 3);
-  EXPECT_EQ(bound.file_write, 0);
+  EXPECT_EQ(bound.file_read, 20);
+  EXPECT_EQ(bound.file_write, 5);
 }
 
 // GANTRY_BOUND_CASES changes the number of seeds per kind.

@@ -15,11 +15,12 @@
 //     device to host, host updates, and files are lanes of their own. With half-duplex files, reads
 //     and writes share one lane.
 //   - A host update takes the gradient when its last use (`complete`) has ended: down the lane,
-//   then
-//     the update (after the norm is known, with wait_for_norm), then the parameter's next version
-//     is on the host. The device copy of the old version is dropped after its last use. States that
-//     lie in files are read before and written after, through one of `host_buffers` buffers; a
-//     parameter in a file goes with them and can be fetched when it is written.
+//     then the update (after the norm is known, with wait_for_norm), then the parameter's next
+//     version is on the host. The device copy of the old version is dropped after its last use.
+//   - What lies in files passes one of `host_buffers` buffers: states are read before each update
+//     and written after it, blocks are read before each fetch and written after each way down.
+//     Nothing is used a second time from a buffer. A parameter in a file whose states are updated
+//     on the host is written with them, and can be read when it is written.
 //   - An update on the device is a moment like any other, which writes states and parameter.
 #ifndef GANTRY_PLACEMENT_POLICY_MOVEMENT_PROBLEM_H_
 #define GANTRY_PLACEMENT_POLICY_MOVEMENT_PROBLEM_H_

@@ -62,6 +62,7 @@ absl::StatusOr<PlacementShape> PlacementBuilder::Complete(PlacementShape shape) 
   shape.recomputed = std::clamp<int64_t>(shape.recomputed, 0, activations() - shape.offloaded);
   shape.in_files = 0;
   shape.parameters_in_files = 0;
+  const int64_t wanted_buffers = shape.host_buffers;
   if (machine_.unified) {
     shape.host_buffers = 0;
     return shape;
@@ -78,8 +79,15 @@ absl::StatusOr<PlacementShape> PlacementBuilder::Complete(PlacementShape shape) 
   }
   shape.host_buffers = std::max<int64_t>(shape.host_buffers, 2);
   HostRoom beside = HostRoomOf(trace_, machine_, shape);
+  const auto give_up_buffers = [&](int64_t least) {
+    while (beside.states < 0 && shape.host_buffers > least) {
+      --shape.host_buffers;
+      beside = HostRoomOf(trace_, machine_, shape);
+    }
+  };
+  give_up_buffers(2);
   if (beside.states < 0 && parameters_max_ > 0) {
-    shape.host_buffers = std::max<int64_t>(shape.host_buffers, 4);
+    shape.host_buffers = std::max<int64_t>(wanted_buffers, 4);
     // Buffers are larger when parameters go with the states.
     shape.parameters_in_files = 1;
     beside = HostRoomOf(trace_, machine_, shape);
@@ -87,11 +95,7 @@ absl::StatusOr<PlacementShape> PlacementBuilder::Complete(PlacementShape shape) 
     const int64_t more = CeilDiv(std::max<int64_t>(-beside.states, 0), parameters_max_);
     shape.parameters_in_files = std::min(1 + more, chunks);
     beside = HostRoomOf(trace_, machine_, shape);
-    // As many buffers as fit.
-    while (beside.states < 0 && shape.host_buffers > 4) {
-      --shape.host_buffers;
-      beside = HostRoomOf(trace_, machine_, shape);
-    }
+    give_up_buffers(4);
   }
   if (beside.states < 0) {
     return ResourceExhausted("host memory: ", beside.slots_needed, " slots are needed for ",

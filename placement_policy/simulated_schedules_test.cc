@@ -253,25 +253,17 @@ TEST(SimulatedSchedulesTest, MomentsCanWaitForTheNorm) {
   EXPECT_EQ(step.elapsed, 71 + 30 + 10 + 20);
 }
 
-// Two buffers: the states are written, and only then read again, behind the update.
+// The states are written, and only then read again, behind the update; more buffers do not help.
 TEST(SimulatedSchedulesTest, StatesInFilesAreReadBeforeAndWrittenAfter) {
   MovementProblem problem = OneChunk();
   problem.updates[0].file_bytes = kSlot;
-  problem.host_buffers = 2;
-  const SimulatedStep step = StepOf(problem, {true, true, true});
-  EXPECT_EQ(step.elapsed, 30 + 61 + 40);
-  EXPECT_EQ(step.bytes[kRead], kSlot);
-  EXPECT_EQ(step.bytes[kWrite], kSlot);
-}
-
-// With three, what waits to be written is used again from its buffer.
-TEST(SimulatedSchedulesTest, BuffersAreReused) {
-  MovementProblem problem = OneChunk();
-  problem.updates[0].file_bytes = kSlot;
-  problem.host_buffers = 3;
-  const SimulatedStep step = StepOf(problem, {true, true, true});
-  EXPECT_EQ(step.elapsed, 80);
-  EXPECT_EQ(step.bytes[kRead] + step.bytes[kWrite], 0);
+  for (const int64_t buffers : {2, 3}) {
+    problem.host_buffers = buffers;
+    const SimulatedStep step = StepOf(problem, {true, true, true});
+    EXPECT_EQ(step.elapsed, 30 + 61 + 40);
+    EXPECT_EQ(step.bytes[kRead], kSlot);
+    EXPECT_EQ(step.bytes[kWrite], kSlot);
+  }
 }
 
 // Whether some transfer of one lane overlaps one of another.
@@ -305,15 +297,33 @@ TEST(SimulatedSchedulesTest, FilesMayReadOrWriteOrBoth) {
 TEST(SimulatedSchedulesTest, ABlockOfAFileGoesThroughABuffer) {
   MovementProblem problem = Blocks(1);
   problem.in_file[0] = true;
-  problem.host_buffers = 2;
   Add(10, 1, {{0, BlockAccess::kWrite}}, problem);
   Add(5, 1, {}, problem);
-  const SimulatedStep step = StepOf(problem, {false});
-  EXPECT_EQ(step.elapsed, 141);
-  EXPECT_EQ(step.bytes[kRead], kSlot);
-  EXPECT_EQ(step.bytes[kWrite], kSlot);
-  problem.host_buffers = 3;
-  EXPECT_EQ(StepOf(problem, {false}).elapsed, 20 + 10 + 10);
+  for (const int64_t buffers : {2, 3}) {
+    problem.host_buffers = buffers;
+    const SimulatedStep step = StepOf(problem, {false});
+    EXPECT_EQ(step.elapsed, 141);
+    EXPECT_EQ(step.bytes[kRead], kSlot);
+    EXPECT_EQ(step.bytes[kWrite], kSlot);
+  }
+}
+
+// A block that one moment changes and the next only reads is dropped between and after them. What
+// was changed is in the file before it is read from there: it is written in each step, and never
+// lost for a copy that is used from its buffer and then dropped.
+TEST(SimulatedSchedulesTest, AChangedBlockIsInItsFileBeforeItIsDroppedUnchanged) {
+  MovementProblem problem = Blocks(1);
+  problem.in_file[0] = true;
+  Add(10, 1, {{0, BlockAccess::kWrite}}, problem);
+  Add(10, 1, {{0, BlockAccess::kRead}}, problem);
+  for (const int64_t buffers : {2, 3, 8}) {
+    problem.host_buffers = buffers;
+    const SimulatedStep step = StepOf(problem, {false, false});
+    EXPECT_EQ(step.bytes[kWrite], kSlot);
+    EXPECT_EQ(step.bytes[kRead], 2 * kSlot);
+    // Changed, down, written; read, up, read by a moment and dropped; read, up.
+    EXPECT_EQ(step.elapsed, 10 + 20 + 61 + 40 + 10 + 10 + 40 + 10);
+  }
 }
 
 // ------------------------------------------------------------------ on demand

@@ -174,7 +174,7 @@ bool Simulation::TryStartMoment() {
     if (b.phase != Phase::kPresent || (b.writing && use.access != BlockAccess::kRead)) {
       ready = false;
       const int32_t index = staged_of_block(use.block);
-      if (b.phase == Phase::kAbsent && staged(index).in_reads && !staged(index).urgent) {
+      if (b.phase == Phase::kAbsent && staged(index).wanted && !staged(index).urgent) {
         OfferRead(index, cursor_, /*urgent=*/true);
       }
     }
@@ -300,12 +300,19 @@ void Simulation::NoteNorm() {
   if (!computed || gradients_down_ < update_count()) return;
   gradients_down_ -= update_count();
   ++norm_step_;
+  if (!problem_.wait_for_norm) return;
+  // Updates whose gradient is there need not wait any more.
+  std::set<Read>& later = reads_[static_cast<size_t>(ReadKind::kLaterUpdate)];
+  while (!later.empty() && staged(std::get<int32_t>(*later.begin())).urgent) {
+    const int32_t index = std::get<int32_t>(*later.begin());
+    TakeFromReads(index);
+    EnqueueRead(index);
+  }
 }
 
 void Simulation::EndStep() {
   running_.end = now_;
-  running_.state = {held_,         leaving_,        pending_,
-                    free_buffers_, gradients_down_, static_cast<int64_t>(reads_.size())};
+  running_.state = {held_, leaving_, pending_, free_buffers_, gradients_down_, reads_wanted_};
   for (const Lane& lane : lanes_) running_.state.push_back(lane.busy ? lane.end - now_ : -1);
   totals_.push_back(std::move(running_));
   running_ = StepTotals();
