@@ -333,6 +333,20 @@ TEST(LowerBound, BlocksInFilesPassTheFileLane) {
   EXPECT_EQ(bound.file_write, 5);
 }
 
+// Four blocks in turn and two slots: one stays, so that each of the others is fetched.
+TEST(LowerBound, WhatStaysLeavesLessRoom) {
+  MovementProblem problem = Problem(
+      {1, 1, 1, 1},
+      {{1, 2, {{0, kRead}}}, {1, 2, {{1, kRead}}}, {1, 2, {{2, kRead}}}, {1, 2, {{3, kRead}}}});
+  EXPECT_EQ(DefaultBound(problem).host_to_device, 10 * 4 * 2 / 3);
+  problem.stays = {true, false, false, false};
+  EXPECT_EQ(DefaultBound(problem).host_to_device, 10 * 3);
+  problem.stays = {true, true, false, false};
+  problem.moments[2].capacity = problem.moments[3].capacity = 3;
+  problem.moments[0].capacity = problem.moments[1].capacity = 3;
+  EXPECT_EQ(DefaultBound(problem).host_to_device, 10 * 2);
+}
+
 // GANTRY_BOUND_CASES changes the number of seeds per kind.
 TEST(LowerBound, IsAtMostTheExhaustiveOptimum) {
   const char* cases = std::getenv("GANTRY_BOUND_CASES");
@@ -359,6 +373,7 @@ TEST(LowerBound, IsAtMostAnySimulatedStep) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     MovementProblem problem = RandomTrainingProblem(RandomTrainingOptions(seed), seed);
     problem.link_half_duplex = seed % 5 == 0;
+    if (seed % 3 == 0) LetBlocksStay(problem, seed);
     const LowerBound bound = FullBound(problem);
     const UseCycle cycle = LinkUses(problem);
     std::vector<MovementPlan> plans;

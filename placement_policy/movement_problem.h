@@ -21,6 +21,9 @@
 //     and written after it, blocks are read before each fetch and written after each way down.
 //     Nothing is used a second time from a buffer. A parameter in a file whose states are updated
 //     on the host is written with them, and can be read when it is written.
+//   - A block that `stays` has no place beside the device: once there, it is never dropped while
+//   its
+//     content counts.
 //   - An update on the device is a moment like any other, which writes states and parameter.
 #ifndef GANTRY_PLACEMENT_POLICY_MOVEMENT_PROBLEM_H_
 #define GANTRY_PLACEMENT_POLICY_MOVEMENT_PROBLEM_H_
@@ -62,7 +65,8 @@ struct MovementProblem {
   // Device blocks whose content beside the device is a file's: fetched and written back through a
   // host buffer.
   std::vector<bool> in_file;
-  std::vector<BlockUse> uses;  // a block at most once per moment
+  std::vector<bool> stays = {};  // neither in a file nor of a host update; empty: none
+  std::vector<BlockUse> uses;    // a block at most once per moment
   std::vector<Moment> moments;
   std::vector<HostUpdate> updates;
 
@@ -86,6 +90,9 @@ struct MovementProblem {
   int64_t block_bytes(int32_t block) const {
     return block_slots[static_cast<size_t>(block)] * slot_bytes;
   }
+  bool block_stays(int32_t block) const {
+    return !stays.empty() && stays[static_cast<size_t>(block)];
+  }
 
   // Errors: kInvalidArgument naming the field: an index out of range, a block used twice in a
   // moment, a negative time; a moment whose own blocks exceed its capacity; an update of a block
@@ -95,9 +102,10 @@ struct MovementProblem {
 
 // What lies between a use of a block and its next use, which may be in the next step.
 enum class Gap : uint8_t {
-  kSame,  // the same content: the block may stay, or be dropped and fetched again
-  kNew,   // a host update makes a new version in between: it must be fetched
-  kNone,  // the next use creates it, or there is none: nothing to keep and nothing to fetch
+  kSame,   // the same content: the block may stay, or be dropped and fetched again
+  kStays,  // the same content, of a block that stays
+  kNew,    // a host update makes a new version in between: it must be fetched
+  kNone,   // the next use creates it, or there is none: nothing to keep and nothing to fetch
 };
 
 // The uses of all blocks as cycles.

@@ -35,7 +35,9 @@ void SlotTime::Include(Nanoseconds block_time, int64_t block_slots) {
 }
 
 std::vector<int64_t> BaseSlots(const MovementProblem& problem, const UseCycle& cycle) {
-  std::vector<int64_t> base(problem.moments.size() + 1, 0);  // changes first, then sums
+  const size_t count = problem.moments.size();
+  // Over two periods, as what is held may reach into the next.
+  std::vector<int64_t> change(2 * count + 1, 0);
   for (size_t use = 0; use < problem.uses.size(); ++use) {
     const UseCycle::Link& link = cycle.links[use];
     const int32_t block = problem.uses[use].block;
@@ -45,12 +47,17 @@ std::vector<int64_t> BaseSlots(const MovementProblem& problem, const UseCycle& c
         link.gap == Gap::kNone) {
       end = problem.updates[static_cast<size_t>(u)].complete + int64_t{1};
     }
+    if (link.gap == Gap::kStays) end = link.moment + int64_t{link.distance};
     const int64_t slots = problem.block_slots[static_cast<size_t>(block)];
-    base[static_cast<size_t>(link.moment)] += slots;
-    base[static_cast<size_t>(end)] -= slots;
+    change[static_cast<size_t>(link.moment)] += slots;
+    change[static_cast<size_t>(end)] -= slots;
   }
-  for (size_t m = 1; m < base.size(); ++m) base[m] += base[m - 1];
-  base.pop_back();
+  std::vector<int64_t> base(count, 0);
+  int64_t held = 0;
+  for (size_t m = 0; m < 2 * count; ++m) {
+    held += change[m];
+    base[m % count] += held;
+  }
   return base;
 }
 
@@ -230,8 +237,9 @@ std::vector<Nanoseconds> PathBound::WritesFrom(int64_t start) const {
     const MovementProblem::Moment& moment = problem_.moments[ended];
     for (int64_t i = moment.first_use; i < moment.first_use + moment.use_count; ++i) {
       const BlockUse& use = problem_.uses[static_cast<size_t>(i)];
+      const Gap gap = cycle_.links[static_cast<size_t>(i)].gap;
       if (Changes(use.access)) set(use.block, true);
-      if (cycle_.links[static_cast<size_t>(i)].gap == Gap::kNone) set(use.block, false);
+      if (gap == Gap::kNone || gap == Gap::kStays) set(use.block, false);
     }
     for (const int32_t u : completes_[ended]) {
       set(problem_.updates[static_cast<size_t>(u)].gradient, true);

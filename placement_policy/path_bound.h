@@ -26,8 +26,8 @@ struct SlotTime {
   void Include(Nanoseconds block_time, int64_t block_slots);
 };
 
-// Slots at each moment of the blocks that it uses, and of gradients from their last use until they
-// are complete.
+// Slots at each moment of the blocks that it uses, of gradients from their last use until they are
+// complete, and of blocks that stay.
 std::vector<int64_t> BaseSlots(const MovementProblem& problem, const UseCycle& cycle);
 // Slots left beside `base`, at least 0.
 std::vector<int64_t> RoomBeside(const MovementProblem& problem, const std::vector<int64_t>& base);

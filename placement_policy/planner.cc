@@ -24,6 +24,7 @@ namespace gantry {
 namespace {
 
 constexpr int64_t kHostBuffers = 8;
+constexpr int64_t kFewBuffers = 3;
 // Steps simulated of a candidate; one that is the best so far and does not repeat gets more.
 constexpr int64_t kStepsToSettle = 96;
 // Seeds of the number of streamed chunks: so many between none and all.
@@ -91,8 +92,9 @@ class Planner {
   absl::Status Try(PlacementShape wanted) {
     if (!options_.next_forward) wanted.next_forward = 0;
     GANTRY_ASSIGN_OR_RETURN(const PlacementShape shape, builder_.Complete(wanted));
-    const auto key = std::tuple(shape.resident, shape.streamed, shape.next_forward,
-                                shape.host_buffers, shape.offloaded, shape.recomputed);
+    const auto key =
+        std::tuple(shape.resident, shape.parameters_resident, shape.streamed, shape.next_forward,
+                   shape.host_buffers, shape.offloaded, shape.recomputed);
     if (!seen_.insert(key).second) return absl::OkStatus();
     // Totals of the lanes alone can tell that it is not better.
     if (best_.has_value() &&
@@ -128,19 +130,38 @@ class Planner {
   }
 
   void AddSeeds(const PlacementShape& from, std::vector<PlacementShape>& seeds) {
+    const size_t first = seeds.size();
     seeds.push_back(from);
     ideal_ = std::min(ideal_, SecondsOf(from));
-    if (!chooses_places()) {
-      for (const int64_t factor : {2, 4}) {
-        seeds.push_back(from);
-        seeds.back().host_buffers = from.host_buffers * factor;
-      }
-      return;
+    for (const int64_t buffers : {kFewBuffers, 2 * from.host_buffers, 4 * from.host_buffers}) {
+      seeds.push_back(from);
+      seeds.back().host_buffers = buffers;
     }
+    if (!chooses_places()) return;
     const int64_t most = builder_.ResidentMax();
-    for (const int64_t resident : {int64_t{0}, most / 4, most / 2, 3 * most / 4, 9 * most / 10}) {
-      PlacementShape shape = from;
-      shape.resident = resident;
+    for (const int64_t resident :
+         {int64_t{0}, most / 4, most / 2, 3 * most / 4, 9 * most / 10, most}) {
+      AddPlaces(from, resident, /*parameters=*/0, seeds);
+    }
+    if (machine_.has_file_tier) {
+      const int64_t both = builder_.ResidentMaxWithParameters();
+      for (const int64_t resident : {both / 2, 3 * both / 4, 9 * both / 10, both}) {
+        AddPlaces(from, resident, resident, seeds);
+      }
+    }
+    // The most promising first: its time rules others out.
+    std::ranges::stable_sort(seeds.begin() + static_cast<int64_t>(first), seeds.end(), {},
+                             [this](const PlacementShape& shape) { return SecondsOf(shape); });
+  }
+
+  void AddPlaces(const PlacementShape& from, int64_t resident, int64_t parameters,
+                 std::vector<PlacementShape>& seeds) {
+    PlacementShape shape = from;
+    shape.resident = resident;
+    shape.parameters_resident = parameters;
+    for (const int64_t buffers : {from.host_buffers, kFewBuffers}) {
+      shape.host_buffers = buffers;
+      shape.streamed = shape.next_forward = 0;
       seeds.push_back(shape);
       shape.streamed = FewestStreamed(shape);
       if (shape.streamed == 0) continue;
@@ -156,13 +177,16 @@ class Planner {
   }
 
   // The fewest streamed chunks with which the lanes' totals are least.
-  int64_t FewestStreamed(PlacementShape shape) {
+  int64_t FewestStreamed(const PlacementShape& from) {
+    const absl::StatusOr<PlacementShape> complete = builder_.Complete(from);
+    if (!complete.ok()) return 0;
+    PlacementShape shape = *complete;
     int64_t fewest = 0;
     double least = 1e30;
     const int64_t others = builder_.updated() - shape.resident;
     for (int64_t i = 0; i <= kStreamedSteps; ++i) {
-      shape.streamed = others * i / kStreamedSteps;
-      const double time = SecondsOf(shape);
+      shape.streamed = others * i / kStreamedSteps;  // of no consequence for what is in files
+      const double time = builder_.LaneSeconds(shape);
       ideal_ = std::min(ideal_, time);
       if (time < least * 0.9999) {
         least = time;
@@ -191,11 +215,12 @@ class Planner {
   // Numbers to add to a shape's, in strides; a stride of activations is the same share of them.
   struct Direction {
     int64_t resident = 0;
+    int64_t parameters_resident = 0;
     int64_t streamed = 0;
     int64_t next_forward = 0;
     int64_t offloaded = 0;
     int64_t recomputed = 0;
-    int64_t buffers_log2 = 0;
+    int64_t buffers = 0;  // twice as many or half; with a stride of 1 one more or fewer
   };
 
   static std::vector<Direction> PlaceDirections() {
@@ -206,7 +231,8 @@ class Planner {
       directions.push_back({.resident = sign, .streamed = -sign});
       directions.push_back({.next_forward = sign});
       directions.push_back({.streamed = sign, .next_forward = sign});
-      directions.push_back({.buffers_log2 = sign});
+      directions.push_back({.parameters_resident = sign});
+      directions.push_back({.buffers = sign});
     }
     return directions;
   }
@@ -223,19 +249,27 @@ class Planner {
   PlacementShape Moved(const PlacementShape& from, const Direction& by, int64_t stride) const {
     PlacementShape shape = from;
     shape.resident += by.resident * stride;
+    const bool all_parameters = from.parameters_resident == from.resident;
+    shape.parameters_resident +=
+        (by.parameters_resident + (all_parameters ? by.resident : 0)) * stride;
     shape.streamed += by.streamed * stride;
     shape.next_forward += by.next_forward * stride;
     const int64_t few = std::max<int64_t>(
         builder_.activations() * stride / std::max<int64_t>(builder_.updated(), 1), 1);
     shape.offloaded += by.offloaded * few;
     shape.recomputed += by.recomputed * few;
-    if (by.buffers_log2 > 0) shape.host_buffers *= 2;
-    if (by.buffers_log2 < 0) shape.host_buffers = std::max<int64_t>(shape.host_buffers / 2, 2);
+    if (stride == 1) {
+      shape.host_buffers = std::max<int64_t>(shape.host_buffers + by.buffers, 2);
+    } else {
+      if (by.buffers > 0) shape.host_buffers *= 2;
+      if (by.buffers < 0) shape.host_buffers = std::max<int64_t>(shape.host_buffers / 2, 2);
+    }
     return shape;
   }
 
   void ClimbIn(const std::vector<Direction>& directions, int64_t tries_max) {
-    const int64_t finest = std::max<int64_t>(builder_.updated() / 256, 1);
+    const bool files = best_->shape.in_files > 0;
+    const int64_t finest = files ? 1 : std::max<int64_t>(builder_.updated() / 256, 1);
     const auto goes_on = [&] { return tried_ < tries_max && !NearEnough(); };
     for (int64_t stride = std::max<int64_t>(builder_.updated() / 8, 1); stride >= finest;
          stride /= 2) {
@@ -297,7 +331,7 @@ class Planner {
   const PlacementBuilder builder_;
   MovementReserves reserves_;
   double ideal_ = 1e30;  // seconds: the least that the lanes allow with any seed
-  std::set<std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t>> seen_;
+  std::set<std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t>> seen_;
   int64_t tried_ = 0;
   std::optional<MovementDecision> best_;
 };

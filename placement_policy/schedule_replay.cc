@@ -220,6 +220,7 @@ class Replay {
     GANTRY_RETURN_IF_ERROR(CheckUses(index, stays));
     GANTRY_RETURN_IF_ERROR(CheckDowns(index, stays));
     GANTRY_RETURN_IF_ERROR(CheckContents(index, stays));
+    if (problem_.block_stays(index)) return CheckStays(index, stays);
     for (size_t i = 0; i < stays.size(); ++i) {
       if (i + 1 < stays.size() && stays[i + 1].begin < stays[i].release) {
         return Broken("block ", index, " comes at ", stays[i + 1].begin,
@@ -227,6 +228,20 @@ class Replay {
       }
       held_.push_back({.begin = stays[i].begin,
                        .end = stays[i].release,
+                       .amount = problem_.block_slots[static_cast<size_t>(index)]});
+    }
+    return absl::OkStatus();
+  }
+
+  // Fetched once, it is there to the end of the recording; created, as long as it is used.
+  absl::Status CheckStays(int32_t index, const std::vector<Stay>& stays) {
+    for (size_t i = 0; i < stays.size(); ++i) {
+      if (i > 0 && !stays[i].created) {
+        return Broken("block ", index, " stays, and is fetched again at ", stays[i].begin);
+      }
+      const bool lasts = !stays[i].created && stays.size() == 1;
+      held_.push_back({.begin = stays[i].begin,
+                       .end = lasts ? end_ : stays[i].release,
                        .amount = problem_.block_slots[static_cast<size_t>(index)]});
     }
     return absl::OkStatus();

@@ -70,6 +70,7 @@ TEST(ScheduleReplay, TrainingSteps) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     MovementProblem problem = RandomTrainingProblem(RandomTrainingOptions(seed), seed);
     problem.link_half_duplex = seed % 5 == 0;
+    if (seed % 3 == 0) LetBlocksStay(problem, seed);
     for (const MovementPlan& plan : PlansFor(problem)) {
       EXPECT_THAT(ReplaySchedule(problem, Record(problem, plan)), IsOk());
     }
@@ -261,6 +262,24 @@ TEST(ScheduleReplay, UpdatesHaveTheirOrder) {
   late.norm_moment = 1;
   late.moments[2].norm = MovementProblem::Norm::kOfThisStep;
   EXPECT_THAT(ReplaySchedule(late, three), broken("before the norm"));
+}
+
+// A schedule that drops blocks is none when one of them has to stay.
+TEST(ScheduleReplay, WhatStaysIsNotFetchedAgain) {
+  int64_t found = 0;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    MovementProblem problem = RandomTrainingProblem(RandomTrainingOptions(seed), seed);
+    const Events events = Record(problem, PlansFor(problem)[0]);
+    ASSERT_THAT(ReplaySchedule(problem, events), IsOk()) << "seed " << seed;
+    const UseCycle cycle = LinkUses(problem);
+    problem.stays.assign(problem.block_slots.size(), false);
+    for (const size_t i : Moves(events, SimulatedLane::kHostToDevice)) {
+      const auto block = static_cast<size_t>(events[i].block);
+      problem.stays[block] = cycle.update_of[block] < 0 && !problem.in_file[block];
+    }
+    found += ReplaySchedule(problem, events).ok() ? 0 : 1;
+  }
+  EXPECT_GT(found, 20);
 }
 
 TEST(ScheduleReplay, BuffersAreCounted) {

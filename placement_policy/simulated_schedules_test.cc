@@ -266,6 +266,26 @@ TEST(SimulatedSchedulesTest, StatesInFilesAreReadBeforeAndWrittenAfter) {
   }
 }
 
+// One slot beside it is left: the two others take turns, whatever the plan says of the block that
+// stays, and whatever is nearest.
+TEST(SimulatedSchedulesTest, ABlockThatStaysIsNeverDropped) {
+  MovementProblem problem = InTurn(3, BlockAccess::kWrite, 12, 2);
+  problem.stays = {false, true, false};
+  const SimulatedStep step = StepOf(problem, None(problem));
+  EXPECT_EQ(step.moves[kUp], 2);
+  EXPECT_EQ(step.moves[kDown], 2);
+  for (const EvictionOrder order :
+       {EvictionOrder::kFurthestNextUse, EvictionOrder::kLeastRecentlyUsed}) {
+    const auto on_demand = Simulate(
+        problem, {.mode = MovementPlan::Mode::kOnDemand, .eviction = order, .look_ahead = 1}, {});
+    ASSERT_THAT(on_demand, IsOk());
+    EXPECT_EQ(on_demand->moves[kUp], 2);
+  }
+  problem.stays = {false, true, true};
+  EXPECT_THAT(Simulate(problem, {.keep = None(problem)}, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("keeps 1 slots more")));
+}
+
 // Whether some transfer of one lane overlaps one of another.
 bool Overlap(const SimulatedStep& step, SimulatedLane a, SimulatedLane b) {
   for (const SimulatedEvent& x : step.events) {

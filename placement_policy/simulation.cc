@@ -255,6 +255,8 @@ void Simulation::AfterUse(int32_t use) {
       ++pending_;
       Free(what.block);
       return;
+    case Gap::kStays:
+      return;
     case Gap::kSame:
       break;
   }

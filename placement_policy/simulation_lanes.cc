@@ -161,7 +161,7 @@ void Simulation::FinishFetch(int32_t index) {
     staged(staged_of_block(index)).stage = Stage::kFile;
     ++free_buffers_;
   }
-  if (keep_set()) return;
+  if (keep_set() || problem_.block_stays(index)) return;
   const bool pinned = residency(index) == Residency::kPinned;
   b.evict_key = plan_.eviction == EvictionOrder::kFurthestNextUse ? b.next_use : -b.last_use;
   if (pinned) b.evict_key -= 2 * kNever;
