@@ -73,6 +73,7 @@ void EngineImpl::MakeMovementPlan(CompiledPlan& plan, const StepOptions& options
   planner.wait_for_norm = WaitsForNorm(*options.optimizer);
   planner.keep_sets_only = true;
   planner.next_forward = false;
+  planner.free_buffers_first = false;  // updates are in the order of their next use
   planner.move_activations = false;
   // Updates on a discrete device would run on the host's update thread as well, and no faster.
   planner.host_updates_only = !machine.unified;

@@ -46,6 +46,7 @@ uint64_t HashOf(const MovementDecision& decision) {
   add(static_cast<int64_t>(movement.eviction));
   add(movement.look_ahead);
   add(static_cast<int64_t>(movement.update_order));
+  add(movement.free_buffers_first ? 1 : 0);
   for (const bool keep : movement.keep) add(keep ? 1 : 0);
   for (const int32_t ahead : movement.fetch_ahead_max) add(ahead);
   for (const bool late : movement.write_late) add(late ? 1 : 0);

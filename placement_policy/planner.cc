@@ -68,8 +68,12 @@ class Planner {
     const MovementProblem& problem = decision.training.problem;
     decision.movement = PlainMovement(problem, LinkUses(problem),
                                       PlacementBuilder::PinnedBlocks(decision), reserves_);
+    decision.movement.free_buffers_first =
+        options_.free_buffers_first && UpdatesUseBuffers(problem);
     GANTRY_RETURN_IF_ERROR(builder_.CheckHost(decision, decision.movement));
-    GANTRY_ASSIGN_OR_RETURN(decision.predicted, Simulate(problem, decision.movement, {}));
+    const Nanoseconds give_up = best_.has_value() ? GiveUpAbove(best_->predicted.elapsed) : 0;
+    GANTRY_ASSIGN_OR_RETURN(decision.predicted,
+                            Simulate(problem, decision.movement, {.give_up_above = give_up}));
     if (!decision.predicted.steady && Better(decision)) {
       GANTRY_ASSIGN_OR_RETURN(decision.predicted,
                               Simulate(problem, decision.movement, {.steps_max = kStepsToSettle}));
@@ -300,6 +304,7 @@ class Planner {
                                       return builder_.CheckHost(decision, plan).ok();
                                     }};
     search.on_demand = !options_.keep_sets_only;
+    search.free_buffers_first = options_.free_buffers_first;
     absl::StatusOr<FoundMovement> found = SearchMovement(problem, search);
     if (!found.ok() || found->step.elapsed >= best_->predicted.elapsed) return;
     if (found->plan.mode == MovementPlan::Mode::kKeepSet) {

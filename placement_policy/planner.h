@@ -29,9 +29,11 @@ struct PlannerOptions {
   int64_t placements_max = 200;  // simulated, before ways to move at the best of them
   // Only this place for updates; the search is then over movement alone.
   bool host_updates_only = false;
-  // What an executor can do: updates in the next forward pass; ways to move other than keep sets.
+  // What an executor can do: updates in the next forward pass; ways to move other than keep sets;
+  // updates that free a host buffer before others.
   bool next_forward = true;
   bool keep_sets_only = false;
+  bool free_buffers_first = true;
   // Saved activations may leave the device or be computed again.
   bool move_activations = true;
 };

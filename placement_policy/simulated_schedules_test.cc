@@ -297,6 +297,31 @@ bool Overlap(const SimulatedStep& step, SimulatedLane a, SimulatedLane b) {
   return false;
 }
 
+// While update 2 runs, the gradients of 1, whose states are in a buffer, and 0 come down.
+TEST(SimulatedSchedulesTest, UpdatesThatFreeABufferMayComeFirst) {
+  MovementProblem problem = ThreeChunks();
+  problem.updates[1].file_bytes = kSlot;
+  MovementPlan plan = {.keep = std::vector<bool>(problem.uses.size(), true)};
+  const auto order = [&] {
+    std::vector<int32_t> updates;
+    const auto step = Simulate(problem, plan, {.record = true});
+    EXPECT_THAT(step, IsOk());
+    for (const SimulatedEvent& event : step->events) {
+      const bool update =
+          event.kind == SimulatedEvent::Kind::kTransfer && event.lane == SimulatedLane::kHostUpdate;
+      if (update && updates.size() < 3) updates.push_back(event.update);
+    }
+    return updates;
+  };
+  problem.host_buffers = 2;
+  EXPECT_EQ(order(), (std::vector<int32_t>{2, 0, 1}));
+  plan.free_buffers_first = true;
+  EXPECT_EQ(order(), (std::vector<int32_t>{2, 1, 0}));
+  // Two buffers are free: nothing waits for the third.
+  problem.host_buffers = 3;
+  EXPECT_EQ(order(), (std::vector<int32_t>{2, 0, 1}));
+}
+
 TEST(SimulatedSchedulesTest, FilesMayReadOrWriteOrBoth) {
   MovementProblem problem = ThreeChunks();
   for (MovementProblem::HostUpdate& update : problem.updates) update.file_bytes = 2 * kSlot;

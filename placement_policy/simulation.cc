@@ -110,7 +110,7 @@ absl::StatusOr<SimulatedStep> Simulation::Run() {
 }
 
 absl::Status Simulation::Loop() {
-  while (static_cast<int64_t>(totals_.size()) < options_.steps_max && Period() == 0) {
+  while (static_cast<int64_t>(totals_.size()) < options_.steps_max && !GivesUp() && Period() == 0) {
     while (StartSomething()) {
     }
     Nanoseconds next = std::numeric_limits<Nanoseconds>::max();
@@ -318,6 +318,14 @@ void Simulation::EndStep() {
   for (const Lane& lane : lanes_) running_.state.push_back(lane.busy ? lane.end - now_ : -1);
   totals_.push_back(std::move(running_));
   running_ = StepTotals();
+}
+
+bool Simulation::GivesUp() const {
+  const size_t n = totals_.size();
+  if (options_.give_up_above == 0 || n < 3) return false;
+  const Nanoseconds last = totals_[n - 1].end - totals_[n - 2].end;
+  const Nanoseconds before = totals_[n - 2].end - totals_[n - 3].end;
+  return std::min(last, before) > options_.give_up_above;
 }
 
 // The number of steps after which they repeat; 0 when they have not.

@@ -100,6 +100,7 @@ class Simulation {
   void EndGradients(int64_t moment);
   void EndStep();
   int64_t Period() const;
+  bool GivesUp() const;
   SimulatedStep Result() const;
   absl::Status Stuck() const;
   const MovementProblem::Moment& moment_at(Time time) const {
@@ -146,6 +147,8 @@ class Simulation {
   void OfferVersion(int32_t parameter);
   void ReleaseUpdate(int32_t update);
   void OfferStates(int32_t update);
+  // Gradient and states are there.
+  void OfferUpdate(int32_t update);
   int32_t update_count() const { return static_cast<int32_t>(problem_.updates.size()); }
   int32_t staged_of_block(int32_t block) const { return update_count() + block; }
   int64_t StagedBytes(int32_t staged) const;
@@ -194,7 +197,9 @@ class Simulation {
   Tasks write_downs_;       // blocks that leave, gradients among them
   Tasks file_write_downs_;  // of these, blocks of files
   Tasks early_writes_;
-  Tasks released_;                                    // updates whose gradient and states are there
+  // Updates whose gradient and states are there: states that stay in memory, and those in buffers.
+  Tasks released_;
+  Tasks released_in_buffers_;
   std::array<std::set<Read>, kReadKindCount> reads_;  // by kind: what can be read
   int64_t reads_wanted_ = 0;
   std::queue<int32_t> file_writes_;               // staged

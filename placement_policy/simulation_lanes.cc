@@ -290,17 +290,29 @@ void Simulation::ReleaseUpdate(int32_t u) {
   Update& update = updates_[static_cast<size_t>(u)];
   update.released = true;
   if (staged(u).stage == Stage::kBuffer) {
-    released_.push({update.deadline, u});
+    OfferUpdate(u);
   } else if (staged(u).stage != Stage::kReading) {
     OfferRead(u, update.deadline, /*urgent=*/true);
   }
 }
 
+void Simulation::OfferUpdate(int32_t u) {
+  const bool in_memory = problem_.updates[static_cast<size_t>(u)].file_bytes == 0;
+  Tasks& tasks = in_memory ? released_ : released_in_buffers_;
+  tasks.push({updates_[static_cast<size_t>(u)].deadline, u});
+}
+
 bool Simulation::StartUpdate() {
-  if (released_.empty()) return false;
-  const auto [deadline, u] = released_.top();
+  Tasks* from = released_.empty() ? &released_in_buffers_ : &released_;
+  if (from->empty()) return false;
+  if (!released_in_buffers_.empty()) {
+    // A buffer that is freed lets the files go on.
+    const bool short_of_buffers = plan_.free_buffers_first && free_buffers_ <= 1;
+    if (short_of_buffers || released_in_buffers_.top() < from->top()) from = &released_in_buffers_;
+  }
+  const auto [deadline, u] = from->top();
   if (problem_.wait_for_norm && norm_step_ <= updates_[static_cast<size_t>(u)].step) return false;
-  released_.pop();
+  from->pop();
   Begin(SimulatedLane::kHostUpdate, 0, problem_.updates[static_cast<size_t>(u)].update,
         {.update = u, .time = deadline});
   return true;
@@ -417,7 +429,7 @@ void Simulation::FinishFileRead(const Lane& job) {
   if (job.update >= 0) {
     staged(job.update).stage = Stage::kBuffer;
     const Update& update = updates_[static_cast<size_t>(job.update)];
-    if (update.released) released_.push({update.deadline, job.update});
+    if (update.released) OfferUpdate(job.update);
     return;
   }
   staged(staged_of_block(job.block)).stage = Stage::kBuffer;

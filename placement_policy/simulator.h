@@ -43,6 +43,8 @@ struct MovementPlan {
   int64_t look_ahead = 0;
   std::vector<Residency> residency = {};  // kOnDemand, by block; empty: all floating
   UpdateOrder update_order = UpdateOrder::kNextUse;
+  // When buffers are short, updates whose states are in one come before those in memory.
+  bool free_buffers_first = false;
 };
 
 enum class SimulatedLane : uint8_t {
@@ -73,7 +75,9 @@ struct SimulatedEvent {
 
 struct SimulationOptions {
   int64_t steps_max = 16;  // when the steps do not repeat, the last third is averaged
-  bool record = false;     // events and drops of all steps
+  // Ends, as not steady, after a third or later step when it and the one before took longer. 0: no.
+  Nanoseconds give_up_above = 0;
+  bool record = false;  // events and drops of all steps
   // Computing moment i of any step takes (1 + noise x a uniform number in [-1, 1]) of its time.
   double noise = 0.0;
   uint64_t noise_seed = 1;

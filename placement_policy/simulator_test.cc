@@ -232,6 +232,29 @@ TEST(SimulatorTest, FasterLanesAndMoreRoomHelp) {
   EXPECT_LT(roomier, before);
 }
 
+TEST(SimulatorTest, GivesUpWhereNoStepIsShortEnough) {
+  int64_t given_up = 0;
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    SCOPED_TRACE(StrCat("seed ", seed));
+    const MovementProblem problem = RandomTrainingProblem(RandomTrainingOptions(seed), seed);
+    const MovementPlan plan = KeepSetPlan(problem, 2, 2);
+    const auto step = Simulate(problem, plan, {.steps_max = 40});
+    ASSERT_THAT(step, IsOk());
+    if (!step->steady || step->steps < 4) continue;
+    const auto same =
+        Simulate(problem, plan, {.steps_max = 40, .give_up_above = 2 * step->elapsed});
+    ASSERT_THAT(same, IsOk());
+    EXPECT_EQ(same->elapsed, step->elapsed);
+    EXPECT_EQ(same->steps, step->steps);
+    const auto less = Simulate(problem, plan, {.steps_max = 40, .give_up_above = 1});
+    ASSERT_THAT(less, IsOk());
+    EXPECT_EQ(less->steps, 3);
+    EXPECT_FALSE(less->steady);
+    ++given_up;
+  }
+  EXPECT_GT(given_up, 15);
+}
+
 TEST(SimulatorTest, NoiseChangesTheMomentsAndNotTheMoves) {
   const MovementProblem problem = RandomTrainingProblem(RandomTrainingOptions(3), 3);
   const MovementPlan plan = KeepSetPlan(problem, 2, 2);
