@@ -1,8 +1,9 @@
 #include "placement_policy/planner.h"
 
 #include <algorithm>
+#include <limits>
+#include <map>
 #include <optional>
-#include <set>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -29,6 +30,9 @@ constexpr int64_t kFewBuffers = 3;
 constexpr int64_t kStepsToSettle = 96;
 // Seeds of the number of streamed chunks: so many between none and all.
 constexpr int64_t kStreamedSteps = 64;
+// Where a simulation costs next to nothing, it climbs from so many other seeds, too.
+constexpr int64_t kSmallUpdated = 256;
+constexpr size_t kOtherSeeds = 3;
 // Near enough to what the lanes allow to stop looking for placements.
 constexpr double kNearEnough = 1.0005;
 
@@ -43,9 +47,11 @@ class Planner {
   absl::StatusOr<MovementDecision> Run() {
     absl::Status first_error;
     for (const PlacementShape& seed : Seeds()) {
-      const absl::Status tried = Try(seed);
-      if (!tried.ok() && first_error.ok()) first_error = tried;
+      const absl::StatusOr<Nanoseconds> tried = Try(seed);
+      if (tried.ok()) seeds_.emplace_back(*tried, seed);
+      if (!tried.ok() && first_error.ok()) first_error = tried.status();
     }
+    std::ranges::stable_sort(seeds_, {}, [](const auto& seed) { return seed.first; });
     if (!best_.has_value()) {
       return first_error.ok() ? ResourceExhausted("no placement was tried") : first_error;
     }
@@ -54,7 +60,7 @@ class Planner {
     if (reserves_ != MovementReserves() && chooses_places() && !NearEnough()) {
       // Other reserves move other placements well.
       seen_.clear();
-      ClimbIn(PlaceDirections(), tried_ + options_.placements_max / 4);
+      ClimbIn(PlaceDirections(), tried_ + options_.placements_max / 4, BestPlace());
       SearchMoves();
     }
     if (!options_.keep_sets_only) TryPolicies();
@@ -92,23 +98,28 @@ class Planner {
     return options_.move_activations && builder_.activations() > 0;
   }
 
-  // Tries a placement; keeps it when it is the best so far.
-  absl::Status Try(PlacementShape wanted) {
+  static constexpr Nanoseconds kNever = std::numeric_limits<Nanoseconds>::max();
+
+  // Tries a placement; keeps it when it is the best so far. How long its step is; kNever when that
+  // is known not to be better.
+  absl::StatusOr<Nanoseconds> Try(PlacementShape wanted) {
     if (!options_.next_forward) wanted.next_forward = 0;
     GANTRY_ASSIGN_OR_RETURN(const PlacementShape shape, builder_.Complete(wanted));
     const auto key =
         std::tuple(shape.resident, shape.parameters_resident, shape.streamed, shape.next_forward,
                    shape.host_buffers, shape.offloaded, shape.recomputed);
-    if (!seen_.insert(key).second) return absl::OkStatus();
+    const auto [seen, is_new] = seen_.emplace(key, kNever);
+    if (!is_new) return seen->second;
     // Totals of the lanes alone can tell that it is not better.
     if (best_.has_value() &&
         builder_.LaneSeconds(shape) * 1e9 > static_cast<double>(best_->predicted.elapsed)) {
-      return absl::OkStatus();
+      return kNever;
     }
     ++tried_;
     GANTRY_ASSIGN_OR_RETURN(MovementDecision decision, Evaluate(shape));
+    seen->second = decision.predicted.elapsed;
     if (Better(decision)) best_ = std::move(decision);
-    return absl::OkStatus();
+    return seen->second;
   }
 
   // ---------------------------------------------------------------- where to begin
@@ -209,10 +220,17 @@ class Planner {
   // From the best seed in one direction at a time, as far as it helps, with strides that shrink.
   // First places, then activations, then both once more.
   void Climb() {
-    if (chooses_places()) ClimbIn(PlaceDirections(), options_.placements_max * 2 / 3);
+    const int64_t most = options_.placements_max;
+    if (chooses_places()) {
+      ClimbIn(PlaceDirections(), most * 2 / 3, BestPlace());
+      const bool small = builder_.updated() <= kSmallUpdated;
+      for (size_t i = 1; i < seeds_.size() && small && i <= kOtherSeeds; ++i) {
+        ClimbIn(PlaceDirections(), tried_ + most / 2, seeds_[i]);
+      }
+    }
     if (chooses_activations()) {
-      ClimbIn(ActivationDirections(), options_.placements_max * 5 / 6);
-      if (chooses_places()) ClimbIn(PlaceDirections(), options_.placements_max);
+      ClimbIn(ActivationDirections(), tried_ + most / 6, BestPlace());
+      if (chooses_places()) ClimbIn(PlaceDirections(), tried_ + most / 6, BestPlace());
     }
   }
 
@@ -271,26 +289,30 @@ class Planner {
     return shape;
   }
 
-  void ClimbIn(const std::vector<Direction>& directions, int64_t tries_max) {
+  // A placement and how long its step is.
+  using Place = std::pair<Nanoseconds, PlacementShape>;
+  Place BestPlace() const { return {best_->predicted.elapsed, best_->shape}; }
+
+  void ClimbIn(const std::vector<Direction>& directions, int64_t tries_max, Place from) {
     const bool files = best_->shape.in_files > 0;
     const int64_t finest = files ? 1 : std::max<int64_t>(builder_.updated() / 256, 1);
     const auto goes_on = [&] { return tried_ < tries_max && !NearEnough(); };
+    const auto improves = [&](const PlacementShape& shape) {
+      const absl::StatusOr<Nanoseconds> time = Try(shape);  // an error: it does not fit
+      if (!time.ok() || *time >= from.first) return false;
+      from = {*time, shape};
+      return true;
+    };
     for (int64_t stride = std::max<int64_t>(builder_.updated() / 8, 1); stride >= finest;
          stride /= 2) {
       bool better = true;
       while (better && goes_on()) {
         better = false;
         for (const Direction& direction : directions) {
-          while (goes_on() && Improves(Moved(best_->shape, direction, stride))) better = true;
+          while (goes_on() && improves(Moved(from.second, direction, stride))) better = true;
         }
       }
     }
-  }
-
-  bool Improves(const PlacementShape& shape) {
-    const Nanoseconds before = best_->predicted.elapsed;
-    static_cast<void>(Try(shape));  // does not fit: not chosen
-    return best_->predicted.elapsed < before;
   }
 
   // ---------------------------------------------------------------- other ways to move
@@ -336,7 +358,9 @@ class Planner {
   const PlacementBuilder builder_;
   MovementReserves reserves_;
   double ideal_ = 1e30;  // seconds: the least that the lanes allow with any seed
-  std::set<std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t>> seen_;
+  std::map<std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t>, Nanoseconds>
+      seen_;
+  std::vector<std::pair<Nanoseconds, PlacementShape>> seeds_;  // that fit, the best first
   int64_t tried_ = 0;
   std::optional<MovementDecision> best_;
 };
