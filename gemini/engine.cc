@@ -107,8 +107,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& opti
   return engine;
 }
 
-EngineImpl::EngineImpl(const EngineOptions& options)
-    : options_(options), trace_(options.trace_sink, options.clock) {}
+EngineImpl::EngineImpl(const EngineOptions& options) : EngineData(options) {}
 
 absl::Status EngineImpl::Prepare() {
   GANTRY_ASSIGN_OR_RETURN(

@@ -9,6 +9,7 @@
 #include "placement_policy/interval_sweep.h"
 #include "placement_policy/machine.h"
 #include "placement_policy/path_bound.h"
+#include "placement_policy/slot_room.h"
 #include "placement_policy/trace.h"
 
 namespace gantry {

@@ -22,12 +22,6 @@ absl::Status Broken(const Parts&... parts) {
   return FailedPrecondition("schedule: ", parts...);
 }
 
-bool Earlier(const TimeSpan& a, const TimeSpan& b) {
-  return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
-}
-
-bool Overlap(const TimeSpan& a, const TimeSpan& b) { return a.begin < b.end && b.begin < a.end; }
-
 class Replay {
  public:
   Replay(const MovementProblem& problem, std::span<const SimulatedEvent> events)
@@ -38,7 +32,7 @@ class Replay {
     for (const SimulatedEvent& event : events) end_ = std::max(end_, event.end);
     events_.assign(events.begin(), events.end());
     std::ranges::stable_sort(events_, [](const SimulatedEvent& a, const SimulatedEvent& b) {
-      return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
+      return Earlier({a.begin, a.end}, {b.begin, b.end});
     });
   }
 
@@ -220,7 +214,7 @@ class Replay {
     GANTRY_RETURN_IF_ERROR(CheckUses(index, stays));
     GANTRY_RETURN_IF_ERROR(CheckDowns(index, stays));
     GANTRY_RETURN_IF_ERROR(CheckContents(index, stays));
-    if (problem_.block_stays(index)) return CheckStays(index, stays);
+    if (problem_.block_stays(index)) GANTRY_RETURN_IF_ERROR(CheckStays(index, stays));
     for (size_t i = 0; i < stays.size(); ++i) {
       if (i + 1 < stays.size() && stays[i + 1].begin < stays[i].release) {
         return Broken("block ", index, " comes at ", stays[i + 1].begin,
@@ -234,16 +228,12 @@ class Replay {
   }
 
   // Fetched once, it is there to the end of the recording; created, as long as it is used.
-  absl::Status CheckStays(int32_t index, const std::vector<Stay>& stays) {
-    for (size_t i = 0; i < stays.size(); ++i) {
-      if (i > 0 && !stays[i].created) {
-        return Broken("block ", index, " stays, and is fetched again at ", stays[i].begin);
-      }
-      const bool lasts = !stays[i].created && stays.size() == 1;
-      held_.push_back({.begin = stays[i].begin,
-                       .end = lasts ? end_ : stays[i].release,
-                       .amount = problem_.block_slots[static_cast<size_t>(index)]});
+  absl::Status CheckStays(int32_t index, std::vector<Stay>& stays) const {
+    for (size_t i = 1; i < stays.size(); ++i) {
+      if (stays[i].created) continue;
+      return Broken("block ", index, " stays, and is fetched again at ", stays[i].begin);
     }
+    if (stays.size() == 1 && !stays[0].created) stays[0].release = end_;
     return absl::OkStatus();
   }
 

@@ -219,6 +219,22 @@ TEST(ScheduleReplay, ATightScheduleHasNoSlack) {
   }
 }
 
+// Nothing begins while moment 1 computes, and yet it has less room than the kept block leaves.
+TEST(ScheduleReplay, AMomentHasRoomForWhatIsKept) {
+  MovementProblem problem;
+  problem.block_slots = {1, 1};
+  problem.in_file = {false, false};
+  problem.host_to_device = problem.device_to_host = {.bytes_per_second = 100'000'000};
+  problem.uses = {{0, BlockAccess::kRead}, {1, BlockAccess::kRead}, {0, BlockAccess::kRead}};
+  problem.moments = {{.first_use = 0, .use_count = 2, .compute = 5, .capacity = 2},
+                     {.first_use = 2, .use_count = 1, .compute = 5, .capacity = 2}};
+  const Events events = Record(problem, {.keep = {true, true, true}, .write_reserve = 0});
+  ASSERT_THAT(ReplaySchedule(problem, events), IsOk());
+  problem.moments[1].capacity = 1;
+  EXPECT_THAT(ReplaySchedule(problem, events),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "moment 1 has 1 slots; 2 are held"));
+}
+
 // One chunk: gradient down, norm, update, parameter up, with its states in a file.
 TEST(ScheduleReplay, UpdatesHaveTheirOrder) {
   MovementProblem problem;
