@@ -141,6 +141,13 @@ class Engine : public ParameterStore {
   // Errors: kInvalidArgument for options that contradict each other.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options);
 
+  // How long a dry step of this key would take if computing took no time: what its blocks' moves
+  // and updates take by a plan, at the rates given or else assumed, within the budgets and at the
+  // chunk size that Seal would choose now. For comparing ways to run the same step: the last dry
+  // step of a key counts. Equal models, budgets and steps give equal times.
+  // REQUIRES: before Seal. Errors: kInvalidArgument without such a dry step; kResourceExhausted
+  // when the budgets are too small.
+  virtual absl::StatusOr<Nanoseconds> MovementTime(std::string_view key) = 0;
   // Waits until no update and no transfer is under way.
   virtual absl::Status Drain() = 0;
   virtual EngineStatistics statistics() const = 0;

@@ -55,6 +55,7 @@ class EngineImpl final : public Engine, private SlotSource {
   absl::Status WriteState(StateKind kind, TensorId tensor, int64_t first,
                           std::span<const std::byte> bytes) override;
 
+  absl::StatusOr<Nanoseconds> MovementTime(std::string_view key) override;
   absl::Status Drain() override;
   EngineStatistics statistics() const override;
   void ResetStatistics() override;
@@ -217,8 +218,7 @@ class EngineImpl final : public Engine, private SlotSource {
   const PlanFollower* follower_ GANTRY_GUARDED_BY(mutex_) = nullptr;  // of plan_
   std::vector<char> leaves_ GANTRY_GUARDED_BY(mutex_);  // by block: dropped after its lease
   std::vector<PlanFollower::Fetch> ahead_ GANTRY_GUARDED_BY(mutex_);
-  // Of the step whose updates may still be running.
-  const CompiledPlan* training_plan_ GANTRY_GUARDED_BY(mutex_) = nullptr;
+  const CompiledPlan* training_plan_ GANTRY_GUARDED_BY(mutex_) = nullptr;  // updates may still run
   int64_t cursor_ GANTRY_GUARDED_BY(mutex_) = 0;        // next lease moment of plan_
   int64_t moment_clock_ GANTRY_GUARDED_BY(mutex_) = 0;  // lease moments since Seal
   int64_t step_start_ GANTRY_GUARDED_BY(mutex_) = 0;

@@ -37,6 +37,12 @@ struct CompiledPlan {
   MovementReport report;
 };
 
+// Bytes per second that are assumed where a rate is neither given nor measured: what most machines
+// exceed.
+inline constexpr int64_t kAssumedCopyRate = 10'000'000'000;
+inline constexpr int64_t kAssumedFileRate = 1'000'000'000;
+inline constexpr int64_t kAssumedUpdateRate = 10'000'000'000;
+
 // Bytes to be written to one kind of state.
 struct BlockBytes {
   StateKind kind;

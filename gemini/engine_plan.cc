@@ -23,11 +23,6 @@ int64_t RateOf(const TransferCounters& counters) {
                               static_cast<double>(counters.busy));
 }
 
-// What is assumed of a lane that was neither given nor used: what most machines exceed.
-constexpr int64_t kCopyRate = 10'000'000'000;
-constexpr int64_t kFileRate = 1'000'000'000;
-constexpr int64_t kUpdateRate = 10'000'000'000;
-
 int64_t FirstKnown(int64_t given, int64_t measured, int64_t assumed) {
   if (given > 0) return given;
   return measured > 0 ? measured : assumed;
@@ -61,12 +56,7 @@ absl::Status EngineImpl::FollowMovementPlan(const StepOptions& options) {
 void EngineImpl::MakeMovementPlan(CompiledPlan& plan, const StepOptions& options) {
   const Nanoseconds begin = options_.clock->Now();
   FillTimes(plan.step, *plan.timer);
-  // The arena keeps slots that activations of the next moments will need again.
-  Trace trace = plan.step.trace;
-  for (size_t m = 0; m < trace.moments.size(); ++m) {
-    trace.moments[m].activation_slots =
-        std::max(trace.moments[m].activation_slots, plan.step.activation_after[m]);
-  }
+  const Trace trace = TraceWithKeptSlots(plan.step);
   Machine machine = MakeBudgetInput().machine;
   machine.rates = MeasuredRates(trace);
   PlannerOptions planner;
@@ -144,10 +134,10 @@ MachineRates EngineImpl::MeasuredRates(const Trace& trace) const {
   const auto set = [](Lane& target, int64_t measured, int64_t assumed) {
     target.bytes_per_second = FirstKnown(target.bytes_per_second, measured, assumed);
   };
-  set(rates.host_to_device, lane(TransferLane::kHostToDevice), kCopyRate);
-  set(rates.device_to_host, lane(TransferLane::kDeviceToHost), kCopyRate);
-  set(rates.file_read, lane(TransferLane::kFileRead), kFileRate);
-  set(rates.file_write, lane(TransferLane::kFileWrite), kFileRate);
+  set(rates.host_to_device, lane(TransferLane::kHostToDevice), kAssumedCopyRate);
+  set(rates.device_to_host, lane(TransferLane::kDeviceToHost), kAssumedCopyRate);
+  set(rates.file_read, lane(TransferLane::kFileRead), kAssumedFileRate);
+  set(rates.file_write, lane(TransferLane::kFileWrite), kAssumedFileRate);
   int64_t bytes = 0;
   Nanoseconds time = 0;
   for (const Moment& moment : trace.moments) {
@@ -163,7 +153,7 @@ MachineRates EngineImpl::MeasuredRates(const Trace& trace) const {
           ? 0
           : static_cast<int64_t>(static_cast<double>(bytes) * 1e9 / static_cast<double>(time));
   rates.host_update_bytes_per_second =
-      FirstKnown(rates.host_update_bytes_per_second, measured, kUpdateRate);
+      FirstKnown(rates.host_update_bytes_per_second, measured, kAssumedUpdateRate);
   // A device that is the host's memory updates as fast as the host does.
   if (rates.device_memory_bytes_per_second == 0) {
     rates.device_memory_bytes_per_second = rates.host_update_bytes_per_second;

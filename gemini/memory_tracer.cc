@@ -300,4 +300,13 @@ CompiledStep CompileStep(const StepRecord& record, const ChunkLayout& layout) {
   return StepCompiler(record, layout).Run();
 }
 
+Trace TraceWithKeptSlots(const CompiledStep& step) {
+  Trace trace = step.trace;
+  for (size_t m = 0; m < trace.moments.size(); ++m) {
+    trace.moments[m].activation_slots =
+        std::max(trace.moments[m].activation_slots, step.activation_after[m]);
+  }
+  return trace;
+}
+
 }  // namespace gantry

@@ -77,6 +77,10 @@ class MemoryTracer final : public ArenaObserver {
 // the order in which the next forward pass uses the parameters.
 CompiledStep CompileStep(const StepRecord& record, const ChunkLayout& layout);
 
+// The step's trace as the pool sees it: the arena keeps slots that activations of the next moments
+// will need again.
+Trace TraceWithKeptSlots(const CompiledStep& step);
+
 }  // namespace gantry
 
 #endif  // GANTRY_GEMINI_MEMORY_TRACER_H_

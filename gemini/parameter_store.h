@@ -9,6 +9,7 @@
 //   WriteState                       initial values
 //   per step: BeginStep, per micro-batch: BeginMicroBatch, leases forward and backward,
 //             GradientReady once per trainable parameter, and EndStep
+// What a caller takes through its operators together is one micro-batch here.
 //
 // One thread, the compute thread, makes all calls.
 #ifndef GANTRY_GEMINI_PARAMETER_STORE_H_

@@ -64,8 +64,16 @@ struct MemoryConfig {
   TraceNames trace_names = TraceNames::kKeep;
 };
 
+// In which order a step's micro-batches go through the layers. The numbers are the same.
+enum class AccumulationOrder : uint8_t {
+  kAuto,        // whichever is expected to be faster within the budgets
+  kMicroBatch,  // each forward and backward before the next begins
+  kLayer,       // each layer serves all of them before the next layer; not with a tied head
+};
+
 struct TrainConfig {
   int64_t steps = 200;
+  AccumulationOrder accumulation_order = AccumulationOrder::kAuto;
   int64_t threads = 0;         // 0: one per CPU
   uint64_t seed = 1;           // of the initial weights
   std::string checkpoint_dir;  // empty: nothing is saved

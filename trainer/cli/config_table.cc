@@ -171,6 +171,10 @@ void AddMemory(MemoryConfig& c, Fields& fields) {
 void AddTrain(TrainConfig& c, LlamaConfig& model, Fields& fields) {
   const Fields rows = {
       {"train.steps", kMachine, IntegerField{&c.steps, 1, kManySteps}, "steps in all"},
+      {"train.accumulation_order", kMachine,
+       Choice(c.accumulation_order, {"auto", "micro_batch", "layer"}),
+       "layer: each layer serves all micro-batches of a step before the next layer, so parameters "
+       "move less and more activations are kept; the same numbers; not with tie_embeddings"},
       {"train.dtype", kNumbers, Choice(model.parameter_dtype, {"f32", "bf16"}),
        "type of parameters and activations"},
       {"train.threads", kMachine, IntegerField{&c.threads, 0, 1024},
