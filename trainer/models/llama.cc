@@ -183,10 +183,10 @@ absl::Status LlamaModel::Train(std::span<const TokenBatch> batches, BatchLoss lo
 }
 
 absl::Status LlamaModel::ForwardBackward(const TokenBatch& batch, TokenLoss loss) {
-  return Train({&batch, 1}, [&](size_t, std::span<const float> log_probabilities,
-                                std::span<float> gradients) {
-    return loss(log_probabilities, gradients);
-  });
+  return Train({&batch, 1},
+               [&](size_t, std::span<const float> log_probabilities, std::span<float> gradients) {
+                 return loss(log_probabilities, gradients);
+               });
 }
 
 absl::StatusOr<std::vector<LossSum>> LlamaModel::ForwardBackward(
