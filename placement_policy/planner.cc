@@ -110,6 +110,7 @@ class Planner {
   // Every way to place updates with all activations kept, and some with fewer kept.
   std::vector<PlacementShape> Seeds() {
     std::vector<PlacementShape> seeds;
+    if (options_.start.has_value()) seeds.push_back(*options_.start);
     AddSeeds({.host_buffers = kHostBuffers}, seeds);
     if (!chooses_activations()) return seeds;
     const int64_t all = builder_.activations();

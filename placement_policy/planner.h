@@ -16,6 +16,7 @@
 #define GANTRY_PLACEMENT_POLICY_PLANNER_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "placement_policy/machine.h"
@@ -34,6 +35,8 @@ struct PlannerOptions {
   bool keep_sets_only = false;
   // Saved activations may leave the device or be computed again.
   bool move_activations = true;
+  // A placement to begin from, beside the planner's own; that of a similar step, say.
+  std::optional<PlacementShape> start = std::nullopt;
 };
 
 // Errors: kResourceExhausted when no placement fits, naming the tier, what it needs and has;

@@ -16,11 +16,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
+#include "base/dtype.h"
 #include "base/file_calls.h"
 #include "base/parallel_for.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "placement_policy/hardware.h"
+#include "placement_policy/synthetic_layout.h"
 #include "placement_policy/synthetic_trace.h"
 #include "trainer/cli/console.h"
 #include "trainer/cli/plan_forecast.h"
@@ -33,10 +35,10 @@ namespace {
 constexpr int64_t kDrivesMax = 64;
 constexpr int64_t kRanksMax = 4096;
 constexpr int kThreadsMax = 1024;
-const std::array<std::string, 17> kOptionNames = {
-    "model", "machine", "lora",        "seq",       "batch", "micro-batches",
-    "order", "zero",    "ranks",       "recompute", "clip",  "device-memory",
-    "json",  "threads", "host-memory", "drive-tbw", "drives"};
+const std::array<std::string, 18> kOptionNames = {
+    "model", "machine", "lora",        "seq",       "batch",  "micro-batches",
+    "order", "zero",    "ranks",       "recompute", "clip",   "device-memory",
+    "json",  "threads", "host-memory", "drive-tbw", "drives", "chunk-size"};
 
 struct PlanRequest {
   PlanSettings settings;
@@ -92,6 +94,21 @@ absl::StatusOr<std::optional<size_t>> TakeChoice(
   return InvalidArgument("--", name, "=", *text, ": expected one of ", all);
 }
 
+// In bytes of 2-byte elements, as a slot has.
+absl::Status TakeChunkSize(Arguments& arguments, PlanSettings& settings) {
+  GANTRY_ASSIGN_OR_RETURN(const std::optional<std::string> text,
+                          TakeValue(arguments, "chunk-size"));
+  if (!text.has_value() || *text == "auto") return absl::OkStatus();
+  constexpr int64_t kUnit = 2 * kSyntheticChunkGranularity;
+  const absl::StatusOr<Bytes> bytes = ParseBytes(*text);
+  if (!bytes.ok() || *bytes <= Bytes::Zero() || bytes->count() % kUnit != 0) {
+    return InvalidArgument("--chunk-size=", *text, ": expected auto, or a multiple of ",
+                           Bytes(kUnit), " like 32MiB");
+  }
+  settings.chunk_elements = bytes->count() / 2;
+  return absl::OkStatus();
+}
+
 absl::Status TakeStep(Arguments& arguments, PlanSettings& settings) {
   constexpr Range kMany = {1, int64_t{1} << 24};
   SyntheticOptions& step = settings.step;
@@ -104,9 +121,13 @@ absl::Status TakeStep(Arguments& arguments, PlanSettings& settings) {
   GANTRY_RETURN_IF_ERROR(TakeInteger(arguments, "batch", kMany, step.sequences));
   GANTRY_RETURN_IF_ERROR(TakeInteger(arguments, "micro-batches", {1, 65536}, step.micro_batches));
   GANTRY_RETURN_IF_ERROR(TakeInteger(arguments, "lora", {0, 65536}, step.lora_rank));
-  constexpr std::array<std::string_view, 2> kOrders = {"micro-batch-major", "layer-major"};
+  // Micro-batches add up in f32, as in training.
+  if (step.micro_batches > 1) step.gradient_dtype = DType::kF32;
+  constexpr std::array<std::string_view, 3> kOrders = {"micro-batch-major", "layer-major", "auto"};
   GANTRY_ASSIGN_OR_RETURN(const auto order, TakeChoice(arguments, "order", kOrders));
-  if (order == 1) step.order = MicroBatchOrder::kLayerMajor;
+  if (order == 0) settings.order = MicroBatchOrder::kMicroBatchMajor;
+  if (order == 1) settings.order = MicroBatchOrder::kLayerMajor;
+  GANTRY_RETURN_IF_ERROR(TakeChunkSize(arguments, settings));
   constexpr std::array<std::string_view, 3> kRecomputations = {"none", "full", "auto"};
   GANTRY_ASSIGN_OR_RETURN(const auto recompute,
                           TakeChoice(arguments, "recompute", kRecomputations));
