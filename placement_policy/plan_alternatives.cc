@@ -1,6 +1,7 @@
 #include "placement_policy/plan_alternatives.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <optional>
@@ -18,7 +19,9 @@ namespace {
 constexpr int64_t kCoarseness = 4;
 // Alternatives that take at most so many times the shortest are planned as they are: what coarse
 // plans say of two ways may be wrong by as much.
-constexpr double kNear = 1.03;
+constexpr double kNear = 1.05;
+// Coarse chunks say little where the device has hardly more slots than an operator needs at once.
+constexpr int64_t kSlotsToSpare = 24;
 // A search simulates about so many uses of blocks, or this many placements if that is more: it gets
 // shorter where each simulation gets longer, and a plan still takes seconds.
 constexpr int64_t kUsesSearched = 1'000'000;
@@ -101,7 +104,7 @@ class Comparison {
     for (int64_t i = 0; i < alternatives_.count; ++i) {
       absl::StatusOr<PlanInput> exact = alternatives_.make(i, 1);
       absl::Status fits = exact.status();
-      if (fits.ok()) fits = CheckFits(exact->trace, exact->machine);
+      if (fits.ok()) fits = Fits(*exact);
       if (!fits.ok()) {
         GANTRY_RETURN_IF_ERROR(Refuse(fits, Tried(i)));
         continue;
@@ -113,7 +116,7 @@ class Comparison {
         continue;
       }
       absl::StatusOr<PlanInput> coarse = alternatives_.make(i, kCoarseness);
-      const bool smaller = coarse.ok() && CheckFits(coarse->trace, coarse->machine).ok();
+      const bool smaller = coarse.ok() && SaysEnough(*coarse);
       drafts.push_back({.number = i,
                         .input = smaller ? *std::move(coarse) : *std::move(exact),
                         .coarse = smaller,
@@ -138,6 +141,18 @@ class Comparison {
     return absl::OkStatus();
   }
 
+  // Activations that may leave make room that nobody knows before there is a plan.
+  absl::Status Fits(const PlanInput& input) const {
+    return options_.move_activations ? absl::OkStatus() : CheckFits(input.trace, input.machine);
+  }
+
+  bool SaysEnough(const PlanInput& coarse) const {
+    constexpr std::array<Phase, 2> kOperators = {Phase::kForward, Phase::kBackward};
+    if (!Fits(coarse).ok()) return false;
+    const int64_t needed = LargestNeed(coarse.trace, kOperators).slots;
+    return coarse.machine.device_slots - needed >= kSlotsToSpare;
+  }
+
   absl::Status PlanDraft(Draft& draft) {
     TriedAlternative& tried = Tried(draft.number);
     const absl::StatusOr<MovementDecision> decision =
@@ -158,9 +173,11 @@ class Comparison {
   }
 
   // No plan takes less, whatever its placement.
-  static absl::StatusOr<Nanoseconds> AnyBound(const PlanInput& input) {
+  absl::StatusOr<Nanoseconds> AnyBound(const PlanInput& input) const {
     const Nanoseconds compute = ComputeOf(input.trace);
-    if (input.machine.unified || input.trace.chunks.empty()) return compute;
+    const bool computing_only =
+        options_.move_activations || input.machine.unified || input.trace.chunks.empty();
+    if (computing_only) return compute;
     GANTRY_ASSIGN_OR_RETURN(const FreePlacementInput problem,
                             FreePlacementInputOf(input.trace, input.machine));
     return std::max(compute, ComputeFreePlacementBound(problem, {}).total);
@@ -227,7 +244,7 @@ absl::StatusOr<BestPlan> PlanAlternatives(const PlanAlternativesInput& alternati
 absl::StatusOr<Nanoseconds> TimeWithOtherChunks(const MovementDecision& decision,
                                                 const PlanInput& from, const PlanInput& to,
                                                 const PlannerOptions& options) {
-  GANTRY_RETURN_IF_ERROR(CheckFits(to.trace, to.machine));
+  if (!options.move_activations) GANTRY_RETURN_IF_ERROR(CheckFits(to.trace, to.machine));
   GANTRY_ASSIGN_OR_RETURN(
       const MovementDecision other,
       EvaluateShape(to.trace, to.machine, options, Scaled(decision.shape, from.trace, to.trace)));

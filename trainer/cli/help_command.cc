@@ -115,8 +115,9 @@ page with curves. Without options it runs a suite of four models on four machine
 
 constexpr std::string_view kPlan =
     R"(usage: gantry plan --model=MODEL --machine=MACHINE [--seq=N] [--batch=N] [--micro-batches=N]
-                   [--order=micro-batch-major|layer-major] [--recompute=auto|full|none]
-                   [--clip=none|speculative|exact] [--lora=RANK] [--ranks=N] [--zero=0|1|2|3]
+                   [--order=auto|micro-batch-major|layer-major] [--recompute=auto|full|none]
+                   [--chunk-size=auto|SIZE] [--clip=none|speculative|exact] [--lora=RANK]
+                   [--ranks=N] [--zero=0|1|2|3]
                    [--device-memory=SIZE] [--host-memory=SIZE] [--drives=N] [--drive-tbw=N]
                    [--threads=N] [--json]
 

@@ -354,12 +354,12 @@ absl::StatusOr<StepForecast> ForecastStep(const PlanSettings& settings, const Ha
                       .tried = std::move(best.tried)};
 }
 
-absl::Status CompareChunkSizes(const PlanSettings& settings, const Hardware& hardware,
-                               StepForecast& step) {
+void CompareChunkSizes(const PlanSettings& settings, const Hardware& hardware, StepForecast& step) {
   const int64_t rule = step.way.chunk_elements;
   const PlannerOptions options = PlannerOptionsFor(settings);
-  GANTRY_ASSIGN_OR_RETURN(const Nanoseconds usual,
-                          TimeWithOtherChunks(step.decision, step.input, step.input, options));
+  const absl::StatusOr<Nanoseconds> usual =
+      TimeWithOtherChunks(step.decision, step.input, step.input, options);
+  if (!usual.ok()) return;  // the placement fits only as it is moved
   std::optional<StepForecast> better;
   for (const int64_t size : {rule / 2, 2 * rule}) {
     StepWay way = step.way;
@@ -371,7 +371,7 @@ absl::Status CompareChunkSizes(const PlanSettings& settings, const Hardware& har
     step.ways.push_back(way);
     step.tried.push_back({.status = time.status()});
     if (!time.ok()) continue;
-    const double ratio = static_cast<double>(*time) / static_cast<double>(usual);
+    const double ratio = static_cast<double>(*time) / static_cast<double>(*usual);
     step.tried.back().predicted =
         std::llround(static_cast<double>(step.decision.predicted.elapsed) * ratio);
     if (ratio > kWorthwhile) continue;
@@ -385,11 +385,10 @@ absl::Status CompareChunkSizes(const PlanSettings& settings, const Hardware& har
     const double least = better.has_value() ? better->seconds() : kWorthwhile * step.seconds();
     if (planned->seconds() < least) better = *std::move(planned);
   }
-  if (!better.has_value()) return absl::OkStatus();
+  if (!better.has_value()) return;
   better->ways = std::move(step.ways);
   better->tried = std::move(step.tried);
   step = *std::move(better);
-  return absl::OkStatus();
 }
 
 absl::StatusOr<Forecast> MakeForecast(const PlanSettings& settings, const Hardware& hardware,
@@ -399,9 +398,7 @@ absl::StatusOr<Forecast> MakeForecast(const PlanSettings& settings, const Hardwa
     return WithLeast(step.status(), settings, hardware);
   }
   GANTRY_RETURN_IF_ERROR(step.status());
-  if (settings.chunk_elements == 0) {
-    GANTRY_RETURN_IF_ERROR(CompareChunkSizes(settings, hardware, *step));
-  }
+  if (settings.chunk_elements == 0) CompareChunkSizes(settings, hardware, *step);
   PlanSettings sized = settings;
   sized.chunk_elements = step->way.chunk_elements;
   GANTRY_ASSIGN_OR_RETURN(const std::vector<Upgrade> upgrades, UpgradesOf(sized, hardware));

@@ -78,8 +78,7 @@ struct StepForecast {
 // when the step does not fit, with what is needed and what there is.
 absl::StatusOr<StepForecast> ForecastStep(const PlanSettings& settings, const Hardware& hardware);
 // Adds what half and twice the chunk size would come to, and takes it where that pays.
-absl::Status CompareChunkSizes(const PlanSettings& settings, const Hardware& hardware,
-                               StepForecast& step);
+void CompareChunkSizes(const PlanSettings& settings, const Hardware& hardware, StepForecast& step);
 
 struct UpgradeForecast {
   std::string text;               // "48 GiB of device memory instead of 24 GiB"
