@@ -262,7 +262,7 @@ void AccumulationOrderTest::ExpectSameInBothOrders(uint64_t seed) {
 
 TEST_F(AccumulationOrderTest, RandomRunsGiveTheSameBits) {
   const uint64_t fresh = std::random_device{}();
-  for (const uint64_t seed : {uint64_t{1}, uint64_t{2}, fresh}) {
+  for (const uint64_t seed : {uint64_t{1}, fresh}) {
     SCOPED_TRACE(StrCat("seed ", seed));
     ExpectSameInBothOrders(seed);
   }
