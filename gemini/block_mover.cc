@@ -1,7 +1,10 @@
 #include "gemini/block_mover.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/check.h"
@@ -178,6 +181,19 @@ absl::Status BlockMover::TakeExtents(BlockIndex block) {
   return absl::OkStatus();
 }
 
+// For the trace: "parameter of chunk#3 (demand)"; nothing when nobody sees it. What leaves is as
+// urgent as the want it makes room for.
+std::string BlockMover::LabelOf(BlockIndex block, Rank rank) const {
+  if (!transfers_.traced()) return {};
+  std::string label = StrCat(manager_.IdOf(block));
+  constexpr std::array<std::string_view, kWantPriorityCount> kNames = {"demand", "update",
+                                                                       "prefetch"};
+  // The activations' need comes before all wants; what nobody wants, behind them.
+  const int32_t priority = rank >> 20;
+  if (rank < 0 || priority >= kWantPriorityCount) return label;
+  return StrCat(label, " (", kNames[static_cast<size_t>(priority)], ")");
+}
+
 absl::Status BlockMover::StartMove(BlockIndex block, Tier from, Tier to, Rank rank) {
   BlockRecord& record = manager_.block(block);
   ++progress_;
@@ -199,15 +215,16 @@ absl::Status BlockMover::StartMove(BlockIndex block, Tier from, Tier to, Rank ra
                        manager_.Part(block, memory, part)});
     }
     move.priority = PriorityOf(rank, to);
-    ticket = from == Tier::kFile ? transfers_.ReadFile(parts, move.priority)
-                                 : transfers_.WriteFile(parts, move.priority);
+    ticket = from == Tier::kFile ? transfers_.ReadFile(parts, move.priority, LabelOf(block, rank))
+                                 : transfers_.WriteFile(parts, move.priority, LabelOf(block, rank));
   } else {
     std::vector<CopyPart> parts;
     for (int part = 0; part < record.slots; ++part) {
       parts.push_back({manager_.Part(block, to, part), manager_.Part(block, from, part)});
     }
     ticket = transfers_.Copy(
-        to == Tier::kDevice ? CopyDirection::kHostToDevice : CopyDirection::kDeviceToHost, parts);
+        to == Tier::kDevice ? CopyDirection::kHostToDevice : CopyDirection::kDeviceToHost, parts,
+        LabelOf(block, rank));
   }
   moves_.emplace(ticket.value(), move);
   return absl::OkStatus();
@@ -232,7 +249,7 @@ absl::StatusOr<BlockMover::Fetch> BlockMover::TryFetch(const Want& want, Rank ra
                      manager_.Part(want.block, Tier::kDevice, part)});
   }
   const IoPriority priority = PriorityOf(rank, Tier::kDevice);
-  const TransferTicket ticket = transfers_.FetchFile(parts, priority);
+  const TransferTicket ticket = transfers_.FetchFile(parts, priority, LabelOf(want.block, rank));
   moves_.emplace(ticket.value(), Move{.block = want.block,
                                       .from = Tier::kFile,
                                       .to = Tier::kDevice,

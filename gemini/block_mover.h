@@ -24,6 +24,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -126,6 +127,7 @@ class BlockMover {
   static constexpr Rank kUnwanted = 1 << 30;
   static constexpr Rank kPrefetchBegin = static_cast<Rank>(WantPriority::kPrefetch) << 20;
 
+  std::string LabelOf(BlockIndex block, Rank rank) const;
   absl::Status Advance(const Want& want, Rank rank);
   bool MayStartAhead(const Want& want, Rank rank) const;
   absl::Status Materialise(const Want& want, Rank rank);

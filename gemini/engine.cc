@@ -451,6 +451,7 @@ EngineStatistics EngineImpl::statistics() const {
     result.lanes[l] = counters;
   }
   result.stalls = stalls_;
+  result.update_busy = update_busy_;
   result.leases = lease_counts_.all;
   result.leases_waited = lease_counts_.waited;
   result.leases_off_plan = lease_counts_.off_plan;
@@ -474,6 +475,7 @@ void EngineImpl::ResetStatistics() {
     lanes_base_[static_cast<size_t>(lane)] = transfers_->counters(static_cast<TransferLane>(lane));
   }
   stalls_ = {};
+  update_busy_ = 0;
   lease_counts_ = {};
 }
 

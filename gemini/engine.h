@@ -105,6 +105,7 @@ struct EngineStatistics {
   PoolUsage host;
   std::array<TransferCounters, kTransferLaneCount> lanes;  // by TransferLane
   std::array<Nanoseconds, kStallCauseCount> stalls;        // by StallCause
+  Nanoseconds update_busy = 0;  // of the update thread, norms and factors included
   int64_t leases = 0;
   int64_t leases_waited = 0;    // of these, not served at once
   int64_t leases_off_plan = 0;  // of these, not the ones the trace expected
@@ -136,6 +137,13 @@ struct MovementReport {
   uint64_t hash = 0;          // of what is executed
 };
 
+// What a movement plan was made from, and the plan.
+struct PlannedStep {
+  Trace trace;  // with measured times
+  Machine machine;
+  MovementDecision decision;
+};
+
 // What the model needs at the chosen chunk size, known after a dry run.
 struct BudgetReport {
   Bytes least_device = Bytes(0);
@@ -149,6 +157,13 @@ class Engine : public ParameterStore {
   // Errors: kInvalidArgument for options that contradict each other.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options);
 
+  // How long a dry step of this key would take if computing took no time: what its blocks' moves
+  // and updates take by a plan, at the rates given or else assumed, within the budgets and at the
+  // chunk size that Seal would choose now. For comparing ways to run the same step: the last dry
+  // step of a key counts. Equal models, budgets and steps give equal times.
+  // REQUIRES: before Seal. Errors: kInvalidArgument without such a dry step; kResourceExhausted
+  // when the budgets are too small.
+  virtual absl::StatusOr<Nanoseconds> MovementTime(std::string_view key) = 0;
   // Waits until no update and no transfer is under way.
   virtual absl::Status Drain() = 0;
   virtual EngineStatistics statistics() const = 0;
@@ -157,6 +172,9 @@ class Engine : public ParameterStore {
   virtual BudgetReport budget_report() const = 0;
   // The plan that steps of this key follow; not planned for an unknown key.
   virtual MovementReport movement_report(std::string_view key) const = 0;
+  // What that plan was made from; null while steps of this key follow none. Valid until the next
+  // step begins.
+  virtual const PlannedStep* planned_step(std::string_view key) const = 0;
   // The compiled trace of a key; null when no such step was recorded. Its compute times are medians
   // of the key's last steps (gemini/step_times.h), those of updates of what their jobs took; 0
   // before the first such step ran. Valid as long as the engine; the next call renews its times.

@@ -119,16 +119,18 @@ Nanoseconds EngineImpl::RunJob(const UpdateQueue::Job& job) {
   updates_->RunJob(job);
   const Nanoseconds end = options_.clock->Now();
   if (options_.trace_sink != nullptr) {
-    options_.trace_sink->Slice("update", NameOf(job.kind), begin, end);
+    options_.trace_sink->Slice("update", StrCat(NameOf(job.kind), " of ", job.chunk), begin, end);
   }
   return end - begin;
 }
 
 void EngineImpl::FinishJob(const UpdateQueue::Job& job, Nanoseconds time) {
+  update_busy_ += time;
   if (job.kind == UpdateQueue::Job::Kind::kUpdate) update_times_->Add(job.chunk.value(), time);
   absl::Status finished = updates_->FinishJob(job);
   if (finished.ok() && failure_.ok()) finished = PumpLocked();
   if (!finished.ok()) Fail(finished);
+  trace_.Memory(*manager_);
   changed_.NotifyAll();
 }
 
@@ -209,9 +211,10 @@ absl::Status EngineImpl::WaitForChange(std::string_view what, std::string_view n
   return failure_;
 }
 
-void EngineImpl::AddStall(StallCause cause, Nanoseconds time) {
-  stalls_[static_cast<size_t>(cause)] += time;
-  waited_ += time;
+void EngineImpl::AddStall(StallCause cause, Nanoseconds begin, Nanoseconds end) {
+  stalls_[static_cast<size_t>(cause)] += end - begin;
+  waited_ += end - begin;
+  trace_.Stall(Name(cause), begin, end);
 }
 
 absl::Status EngineImpl::StuckError(std::string_view what, std::string_view name) {

@@ -245,6 +245,47 @@ TEST_F(EngineBudgetTest, NothingIsLeftInTheSpillDirectory) {
   EXPECT_TRUE(std::filesystem::is_empty(spill));
 }
 
+// Before Seal, of the dry step made last; and it leaves no trace.
+TEST_F(EngineBudgetTest, MovementTimeComparesDrySteps) {
+  auto expected_engine = Make({});
+  ASSERT_THAT(expected_engine, IsOk());
+  const auto expected = Train(expected_engine->get());
+  ASSERT_THAT(expected, IsOk());
+
+  auto engine = Make({.device_bytes = 12 * kSlot});
+  ASSERT_THAT(engine, IsOk());
+  ToyModel model(engine->get(), {});
+  ASSERT_THAT(model.Register(), IsOk());
+  EXPECT_THAT((*engine)->MovementTime("train"),
+              StatusIs(absl::StatusCode::kInvalidArgument, "no dry run of the step 'train'"));
+  ASSERT_THAT(model.TrainStep(Hyper(1)), IsOk());
+  const auto time = (*engine)->MovementTime("train");
+  ASSERT_THAT(time, IsOk());
+  EXPECT_GT(*time, 0);
+  {
+    // The same step twice as often moves more.
+    auto other = Make({.device_bytes = 12 * kSlot});
+    ToyModel longer(other->get(), {.micro_batches = 2});
+    ASSERT_THAT(longer.Register(), IsOk());
+    ASSERT_THAT(longer.TrainStep(Hyper(1)), IsOk());
+    const auto longer_time = (*other)->MovementTime("train");
+    ASSERT_THAT(longer_time, IsOk());
+    EXPECT_GT(*longer_time, *time);
+  }
+  EXPECT_EQ(*(*engine)->MovementTime("train"), *time);
+  ASSERT_THAT((*engine)->Seal(), IsOk());
+  ASSERT_THAT(model.Initialize(), IsOk());
+  for (int64_t step = 1; step <= 3; ++step) ASSERT_THAT(model.TrainStep(Hyper(step)), IsOk());
+  EXPECT_EQ(*model.Hash(StateKind::kParameter), *expected);
+  EXPECT_DEATH(static_cast<void>((*engine)->MovementTime("train")), "after Seal");
+
+  auto small = Make({.device_bytes = 3 * kSlot});
+  ToyModel does_not_fit(small->get(), {});
+  ASSERT_THAT(does_not_fit.Register(), IsOk());
+  ASSERT_THAT(does_not_fit.TrainStep(Hyper(1)), IsOk());
+  EXPECT_THAT((*small)->MovementTime("train"), StatusIs(absl::StatusCode::kResourceExhausted));
+}
+
 TEST_F(EngineBudgetTest, UsingAParameterAfterItsGradientWasDeclaredReadyIsAnError) {
   auto engine = Make({});
   ASSERT_THAT(engine, IsOk());

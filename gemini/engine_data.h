@@ -18,6 +18,7 @@
 #include "gemini/block_mover.h"
 #include "gemini/engine.h"
 #include "gemini/engine_parts.h"
+#include "gemini/engine_trace.h"
 #include "gemini/memory_tracer.h"
 #include "gemini/plan_follower.h"
 #include "gemini/step_times.h"
@@ -28,7 +29,8 @@ namespace gantry {
 class EngineImpl;
 
 struct EngineData {
-  explicit EngineData(const EngineOptions& engine_options) : options_(engine_options) {}
+  explicit EngineData(const EngineOptions& engine_options)
+      : options_(engine_options), trace_(engine_options.trace_sink, engine_options.clock) {}
 
   const EngineOptions options_;
 
@@ -65,12 +67,15 @@ struct EngineData {
   bool simulated_job_ = false;  // the event loop holds a job; the caller's thread only
   absl::Status failure_ GANTRY_GUARDED_BY(mutex_);
   std::map<std::string, CompiledPlan, std::less<>> plans_ GANTRY_GUARDED_BY(mutex_);
-  CompiledPlan* plan_ GANTRY_GUARDED_BY(mutex_) = nullptr;            // of the current step
+  CompiledPlan* plan_ GANTRY_GUARDED_BY(mutex_) = nullptr;  // of the current step
+  StepCourse course_ GANTRY_GUARDED_BY(mutex_);
   const PlanFollower* follower_ GANTRY_GUARDED_BY(mutex_) = nullptr;  // of plan_
+  // Whose keep set and placement are in force, if any; follower_ is its own, or null while another
+  // step runs.
+  const CompiledPlan* in_force_ GANTRY_GUARDED_BY(mutex_) = nullptr;
   std::vector<char> leaves_ GANTRY_GUARDED_BY(mutex_);  // by block: dropped after its lease
   std::vector<PlanFollower::Fetch> ahead_ GANTRY_GUARDED_BY(mutex_);
-  // Of the step whose updates may still be running.
-  const CompiledPlan* training_plan_ GANTRY_GUARDED_BY(mutex_) = nullptr;
+  const CompiledPlan* training_plan_ GANTRY_GUARDED_BY(mutex_) = nullptr;  // updates may still run
   int64_t cursor_ GANTRY_GUARDED_BY(mutex_) = 0;        // next lease moment of plan_
   int64_t moment_clock_ GANTRY_GUARDED_BY(mutex_) = 0;  // lease moments since Seal
   int64_t step_start_ GANTRY_GUARDED_BY(mutex_) = 0;
@@ -88,6 +93,8 @@ struct EngineData {
   int64_t waits_this_step_ GANTRY_GUARDED_BY(mutex_) = 1;
   bool settled_ GANTRY_GUARDED_BY(mutex_) = false;  // everything is resident: nothing to fetch
   std::array<TransferCounters, kTransferLaneCount> lanes_base_ GANTRY_GUARDED_BY(mutex_){};
+  Nanoseconds update_busy_ GANTRY_GUARDED_BY(mutex_) = 0;
+  EngineTrace trace_ GANTRY_GUARDED_BY(mutex_);
 
   std::unique_ptr<ChunkManager> manager_;
   std::unique_ptr<TransferEngine> transfers_;

@@ -62,12 +62,14 @@ class EngineImpl final : public Engine,
   absl::Status WriteState(StateKind kind, TensorId tensor, int64_t first,
                           std::span<const std::byte> bytes) override;
 
+  absl::StatusOr<Nanoseconds> MovementTime(std::string_view key) override;
   absl::Status Drain() override;
   EngineStatistics statistics() const override;
   void ResetStatistics() override;
   BudgetReport budget_report() const override { return budget_report_; }
   const Trace* trace(std::string_view key) override;
   MovementReport movement_report(std::string_view key) const override;
+  const PlannedStep* planned_step(std::string_view key) const override;
 
   absl::Status Prepare();
 
@@ -110,7 +112,7 @@ class EngineImpl final : public Engine,
   // kResourceExhausted when nothing can change any more.
   absl::Status WaitForChange(std::string_view what, std::string_view name) GANTRY_REQUIRES(mutex_);
   absl::Status StuckError(std::string_view what, std::string_view name) GANTRY_REQUIRES(mutex_);
-  void AddStall(StallCause cause, Nanoseconds time) GANTRY_REQUIRES(mutex_);
+  void AddStall(StallCause cause, Nanoseconds begin, Nanoseconds end) GANTRY_REQUIRES(mutex_);
 
   // engine_lease.cc
   absl::StatusOr<Lease> DryLease(std::span<const ParameterUse> uses, Phase phase);
@@ -162,6 +164,7 @@ class EngineImpl final : public Engine,
   bool planned() const { return options_.policy == kPlannedPolicy; }
   // Gives the step that begins its movement plan, or goes back to moving on demand.
   absl::Status FollowMovementPlan(const StepOptions& options) GANTRY_REQUIRES(mutex_);
+  void LeaveMovementPlan() GANTRY_REQUIRES(mutex_);
   void MakeMovementPlan(CompiledPlan& plan, const StepOptions& options) GANTRY_REQUIRES(mutex_);
   // engine_layer_plan.cc
   PlannerStep StepForPlanner(const CompiledPlan& plan) const;
@@ -171,18 +174,28 @@ class EngineImpl final : public Engine,
   std::vector<LayerSaving> ChooseSavings(const CompiledPlan& plan, const Machine& machine,
                                          PlannerOptions planner) const;
   absl::Status CheckPlans() GANTRY_REQUIRES(mutex_);
-  void InstallPlacement(const CompiledPlan& plan, const MovementDecision& decision)
-      GANTRY_REQUIRES(mutex_);
+  std::vector<ChunkPlacement> PlacementOf(const PlanFollower& follower,
+                                          const MovementDecision& decision) const;
+  absl::Status InstallPlacement(const CompiledPlan& plan) GANTRY_REQUIRES(mutex_);
+  void InstallChunk(ChunkId chunk, const ChunkPlacement& place) GANTRY_REQUIRES(mutex_);
+  // Parameters on the device are what the plan has there when its step begins; others leave.
+  void RestoreKeepSet(const PlanFollower& follower) GANTRY_REQUIRES(mutex_);
+  // While something else than the plan's step runs, what it keeps leaves last.
+  void HoldKeepSet(const PlanFollower& follower) GANTRY_REQUIRES(mutex_);
   void FillTimes(CompiledPlan& plan) const GANTRY_REQUIRES(mutex_);
   MachineRates MeasuredRates(const Trace& trace) const GANTRY_REQUIRES(mutex_);
   PlanFollower::Presence PresenceOf(BlockIndex block) const GANTRY_REQUIRES(mutex_);
   void NoteLeaving(std::span<const Need> needs) GANTRY_REQUIRES(mutex_);
+  // Moments [first, last) of the plan did not come: what leaves after them leaves now.
+  void DropSkipped(int64_t first, int64_t last) GANTRY_REQUIRES(mutex_);
   void DropLeaving(std::span<const Need> needs) GANTRY_REQUIRES(mutex_);
 
   // engine_step.cc
   void CompleteIfReady(ChunkId chunk) GANTRY_REQUIRES(mutex_);
   absl::Status ZeroUntouched(ChunkId chunk) GANTRY_REQUIRES(mutex_);
   absl::Status OnUpdated(ChunkId chunk, int64_t start_clock) GANTRY_REQUIRES(mutex_);
+  // Whether the step that ends was not what its trace says; notes it.
+  void NoteCourse() GANTRY_REQUIRES(mutex_);
   void FinishRecording();
   void DropRecording();
 

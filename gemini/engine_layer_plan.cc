@@ -13,13 +13,6 @@
 namespace gantry {
 namespace {
 
-// The arena keeps slots that activations of the next moments will need again.
-void KeepArenaSlots(const CompiledStep& step, Trace& trace) {
-  for (size_t m = 0; m < trace.moments.size(); ++m) {
-    trace.moments[m].activation_slots += step.activation_after[m] - step.arena_slots[m];
-  }
-}
-
 LayerSaving SavingOf(ActivationPlace place) {
   switch (place) {
     case ActivationPlace::kKeep:
@@ -39,9 +32,8 @@ LayerSaving SavingOf(ActivationPlace place) {
 // use.
 PlannerStep EngineImpl::StepForPlanner(const CompiledPlan& plan) const {
   const CompiledStep& step = plan.step;
-  PlannerStep result{.trace = step.trace, .first_blocks = {}};
+  PlannerStep result{.trace = TraceWithKeptSlots(step), .first_blocks = {}};
   Trace& trace = result.trace;
-  KeepArenaSlots(step, trace);
   trace.activations.clear();
   const int64_t first = layout_->chunk_count() * kStateKindCount;
   trace.uses.clear();
@@ -74,7 +66,7 @@ absl::StatusOr<MovementDecision> EngineImpl::PlanLayersAndMovement(CompiledPlan&
   std::vector<std::vector<LayerSaving>> candidates = {plan.savings};
   std::vector<LayerSaving> chosen = ChooseSavings(plan, machine, planner);
   if (chosen != plan.savings) candidates.push_back(std::move(chosen));
-  planner.activations = PlannerOptions::Activations::kLeave;
+  planner.all_may_leave = true;
   std::optional<MovementDecision> best;
   absl::Status first_error;
   for (const std::vector<LayerSaving>& savings : candidates) {
@@ -105,8 +97,7 @@ std::vector<LayerSaving> EngineImpl::ChooseSavings(const CompiledPlan& plan, con
   std::vector<LayerSaving> savings = plan.savings;
   if (plan.records == nullptr) return savings;
   const CompiledStep& kept = plan.kept == nullptr ? plan.step : *plan.kept;
-  Trace trace = kept.trace;
-  KeepArenaSlots(kept, trace);
+  Trace trace = TraceWithKeptSlots(kept);
   trace.activations.clear();
   std::vector<size_t> passes;  // by activation
   for (size_t a = 0; a < kept.remakings.size(); ++a) {
@@ -118,9 +109,8 @@ std::vector<LayerSaving> EngineImpl::ChooseSavings(const CompiledPlan& plan, con
     passes.push_back(p);
   }
   if (passes.empty()) return savings;
-  planner.activations = PlannerOptions::Activations::kChosen;
-  planner.leave = CanMoveActivations();
-  planner.compute_again = plan.records->again.has_value();
+  planner.may_leave = CanMoveActivations();
+  planner.may_compute_again = plan.records->again.has_value();
   const absl::StatusOr<MovementDecision> decision = PlanMovement(trace, machine, planner);
   if (!decision.ok()) return savings;
   const std::vector<ActivationPlace>& places = decision->choices.activations;

@@ -105,8 +105,7 @@ absl::Status EngineImpl::Recompile(CompiledPlan& plan, std::vector<LayerSaving> 
 LayerSaving EngineImpl::DecideSaving(int64_t pass, int32_t layer, LayerSaving wanted) {
   if (wanted == LayerSaving::kKeep || wanted == LayerSaving::kRecompute) return wanted;
   if (dry_run()) {
-    const bool again = wanted == LayerSaving::kPlanned && dry_records_.contains(step_->trace_key);
-    return again ? LayerSaving::kRecompute : LayerSaving::kKeep;
+    return wanted == LayerSaving::kPlanned ? step_->dry_layers : LayerSaving::kKeep;
   }
   MutexLock lock(mutex_);
   // A step that nobody rehearsed keeps what it saves.

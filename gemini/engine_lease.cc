@@ -75,15 +75,19 @@ absl::StatusOr<Lease> EngineImpl::Acquire(std::span<const ParameterUse> uses, st
   GANTRY_RETURN_IF_ERROR(CheckUses(uses, name));
   tracer_.OnAcquire(uses, name, phase);
   if (dry_run()) return DryLease(uses, phase);
+  const int64_t expected = cursor_;
   FollowPlan(uses, phase);
   if (plan_ != nullptr) plan_->timer->OnMoment(cursor_ - 1, called - waited_);
   CollectNeeds(uses);
+  trace_.EndOperator(called);
   GANTRY_RETURN_IF_ERROR(Pin(Tier::kDevice, needs_, name));
+  trace_.BeginOperator(name, phase, *manager_);
   Lease lease = LeaseAccess::Make(this, phase);
   FinishLease(lease, uses);
   if (!settled_) {
     for (const Need& need : needs_) mover_->SetKey(need.block, NextKey(need.block));
     NoteLeaving(needs_);
+    if (expected < cursor_ - 1) DropSkipped(expected, cursor_ - 1);
     RefreshLookAhead();
     // An error does not concern this lease, whose blocks are there: the next call returns it.
     static_cast<void>(PumpLocked());
@@ -187,10 +191,7 @@ absl::Status EngineImpl::WaitAndPin(Tier tier, std::span<const Need> needs, std:
         WaitForChange(pending ? "an optimizer update" : "its parameters and gradients", name));
     const Nanoseconds end = options_.clock->Now();
     const StallCause cause = pending ? StallCause::kUpdate : StallCause::kParameter;
-    AddStall(cause, end - begin);
-    if (options_.trace_sink != nullptr) {
-      options_.trace_sink->Slice("stall", Name(cause), begin, end);
-    }
+    AddStall(cause, begin, end);
   }
 }
 
@@ -228,13 +229,17 @@ void EngineImpl::FollowPlan(std::span<const ParameterUse> uses, Phase phase) {
   const std::vector<uint64_t>& signatures = plan_->step.signatures;
   const auto count = static_cast<int64_t>(signatures.size());
   const uint64_t signature = LeaseSignature(uses, phase);
+  course_.leases = course_.leases * 0x100000001b3ull + signature;
+  course_.lease_on_plan = true;
   if (cursor_ < count && signatures[static_cast<size_t>(cursor_)] == signature) {
     ++cursor_;
   } else {
     ++lease_counts_.off_plan;
+    course_.strayed = true;
     const int64_t end = std::min(count, cursor_ + kResyncWindow);
     int64_t next = cursor_;
     while (next < end && signatures[static_cast<size_t>(next)] != signature) ++next;
+    course_.lease_on_plan = next < end;
     if (next < end) cursor_ = next + 1;
   }
   if (!settled_ && cursor_ > 0) {
@@ -369,6 +374,12 @@ void EngineImpl::ReleaseLease(const Lease& lease) {
 
 absl::StatusOr<SlotId> EngineImpl::AcquireActivationSlot() {
   MutexLock lock(mutex_);
+  if (plan_ != nullptr && !plan_->step.activation_after.empty()) {
+    // What is allocated counts as live already.
+    const int64_t moment = std::max<int64_t>(cursor_ - 1, 0);
+    const int64_t most = plan_->step.activation_after[static_cast<size_t>(moment)];
+    if (arena_->live_slots() > most) course_.strayed = true;
+  }
   while (true) {
     const auto slot = manager_->pool(Tier::kDevice).TryAcquire(MemoryTag::kActivation);
     if (slot.has_value()) {
@@ -381,7 +392,7 @@ absl::StatusOr<SlotId> EngineImpl::AcquireActivationSlot() {
     const Nanoseconds begin = options_.clock->Now();
     const absl::Status waited =
         pumped.ok() ? WaitForChange("device memory for an activation", "activation arena") : pumped;
-    AddStall(StallCause::kRoom, options_.clock->Now() - begin);
+    AddStall(StallCause::kRoom, begin, options_.clock->Now());
     if (!waited.ok()) {
       mover_->SetActivationNeed(0);
       return waited;

@@ -17,6 +17,7 @@
 #include "gemini/plan_follower.h"
 #include "gemini/step_record.h"
 #include "gemini/step_times.h"
+#include "placement_policy/policy.h"
 #include "placement_policy/trace.h"
 
 namespace gantry {
@@ -49,11 +50,25 @@ struct CompiledPlan {
   std::unique_ptr<CompiledStep> kept;
   std::unique_ptr<NextUseIndex> next_use;
   std::unique_ptr<StepTimer> timer;
+  // Of the key's last step, what it did, if that was not what the trace says; 0: it was.
+  uint64_t strayed = 0;
   // With the policy `planned`, once the times of the step are known.
   std::unique_ptr<PlanFollower> follower;
-  bool planning_failed = false;  // said once; the step goes on without a plan
+  std::vector<ChunkPlacement> placement;  // that the follower goes with
+  std::unique_ptr<PlannedStep> planned;   // what the follower was made from
+  bool planning_failed = false;           // said once; the step goes on without a plan
   MovementReport report;
+
+  // Whether layers are saved as dry steps showed that they can be, so that the step as it runs is
+  // not all that it could be.
+  bool rehearsed() const { return saved.blocks > 0 || kept != nullptr; }
 };
+
+// Bytes per second that are assumed where a rate is neither given nor measured: what most machines
+// exceed.
+inline constexpr int64_t kAssumedCopyRate = 10'000'000'000;
+inline constexpr int64_t kAssumedFileRate = 1'000'000'000;
+inline constexpr int64_t kAssumedUpdateRate = 10'000'000'000;
 
 // A step as the planner sees it.
 struct PlannerStep {
@@ -87,6 +102,15 @@ struct LayerPasses {
   std::vector<Pass> passes;
   int64_t open = -1;      // whose forward pass it is
   int64_t backward = -1;  // whose backward pass it is
+};
+
+// What the running step does, beside what its trace says.
+struct StepCourse {
+  uint64_t leases = 0;  // a hash of them, in order
+  bool strayed = false;
+  bool lease_on_plan = false;  // the last one was the one that the trace expected
+
+  uint64_t hash() const { return leases | 1; }  // never 0
 };
 
 struct LeaseCounts {

@@ -23,11 +23,6 @@ int64_t RateOf(const TransferCounters& counters) {
                               static_cast<double>(counters.busy));
 }
 
-// What is assumed of a lane that was neither given nor used: what most machines exceed.
-constexpr int64_t kCopyRate = 10'000'000'000;
-constexpr int64_t kFileRate = 1'000'000'000;
-constexpr int64_t kUpdateRate = 10'000'000'000;
-
 int64_t FirstKnown(int64_t given, int64_t measured, int64_t assumed) {
   if (given > 0) return given;
   return measured > 0 ? measured : assumed;
@@ -36,28 +31,61 @@ int64_t FirstKnown(int64_t given, int64_t measured, int64_t assumed) {
 }  // namespace
 
 absl::Status EngineImpl::FollowMovementPlan(const StepOptions& options) {
-  const bool followed = follower_ != nullptr;
-  if (plan_ != nullptr && options.optimizer.has_value() && plan_->follower == nullptr &&
-      !plan_->planning_failed && plan_->timer->steps() >= kStepsTimed) {
-    // Chunks change where they are updated only between updates.
-    while (!updates_->idle()) {
-      GANTRY_RETURN_IF_ERROR(WaitForChange("the optimizer updates", "planning"));
-    }
+  const bool follows = follower_ != nullptr;
+  follower_ = nullptr;
+  mover_->SetPrefetchReserve(-1);
+  std::fill(leaves_.begin(), leaves_.end(), 0);
+  if (!options.optimizer.has_value()) {
+    if (follows) HoldKeepSet(*in_force_->follower);
+    return absl::OkStatus();
+  }
+  if (plan_ != nullptr && plan_->follower == nullptr && !plan_->planning_failed &&
+      plan_->timer->steps() >= kStepsTimed) {
     MakeMovementPlan(*plan_, options);
   }
-  follower_ = plan_ == nullptr ? nullptr : plan_->follower.get();
-  mover_->SetPrefetchReserve(follower_ == nullptr ? -1 : follower_->write_reserve());
-  if (followed && follower_ == nullptr) {
-    // What the plan kept may go now as anything else.
-    for (BlockIndex block = 0; block < manager_->block_count(); ++block) {
-      if (!manager_->IsActivation(block) && manager_->IdOf(block).kind > StateKind::kGradient) {
-        continue;
-      }
-      mover_->SetResidency(block, Tier::kDevice, Residency::kFloating);
-    }
-    std::fill(leaves_.begin(), leaves_.end(), 0);
+  if (plan_ == nullptr || plan_->follower == nullptr) {
+    LeaveMovementPlan();
+    return absl::OkStatus();
   }
+  if (in_force_ != plan_) GANTRY_RETURN_IF_ERROR(InstallPlacement(*plan_));
+  if (in_force_ != plan_ || !follows) RestoreKeepSet(*plan_->follower);
+  in_force_ = plan_;
+  follower_ = plan_->follower.get();
+  mover_->SetPrefetchReserve(follower_->write_reserve());
   return absl::OkStatus();
+}
+
+// What the plan kept may go now as anything else. Where updates run stays as it is.
+void EngineImpl::LeaveMovementPlan() {
+  follower_ = nullptr;
+  mover_->SetPrefetchReserve(-1);
+  if (in_force_ == nullptr) return;
+  in_force_ = nullptr;
+  for (BlockIndex block = 0; block < manager_->block_count(); ++block) {
+    if (!manager_->IsActivation(block) && manager_->IdOf(block).kind > StateKind::kGradient) {
+      continue;
+    }
+    mover_->SetResidency(block, Tier::kDevice, Residency::kFloating);
+  }
+  std::fill(leaves_.begin(), leaves_.end(), 0);
+}
+
+void EngineImpl::HoldKeepSet(const PlanFollower& follower) {
+  for (BlockIndex block = 0; block < manager_->chunk_count(); ++block) {
+    mover_->SetResidency(block, Tier::kDevice,
+                         follower.Holds(0, block) ? Residency::kPinned : Residency::kFloating);
+  }
+}
+
+void EngineImpl::RestoreKeepSet(const PlanFollower& follower) {
+  HoldKeepSet(follower);
+  const std::vector<bool> there = follower.ThereAtStart();
+  for (BlockIndex block = 0; block < manager_->chunk_count(); ++block) {
+    // What waits for its update leaves, or stays, by that.
+    if (there[static_cast<size_t>(block)] || updates_->Pending(ChunkId(block))) continue;
+    const absl::Status evicted = mover_->Evict(block, Tier::kDevice);
+    if (!evicted.ok()) return Fail(evicted);
+  }
 }
 
 void EngineImpl::MakeMovementPlan(CompiledPlan& plan, const StepOptions& options) {
@@ -69,6 +97,7 @@ void EngineImpl::MakeMovementPlan(CompiledPlan& plan, const StepOptions& options
   planner.wait_for_norm = WaitsForNorm(*options.optimizer);
   planner.keep_sets_only = true;
   planner.next_forward = false;
+  planner.free_buffers_first = false;  // updates are in the order of their next use
   // Updates on a discrete device would run on the host's update thread as well, and no faster.
   planner.host_updates_only = !machine.unified;
   const absl::StatusOr<MovementDecision> decision = PlanLayersAndMovement(plan, machine, planner);
@@ -80,10 +109,10 @@ void EngineImpl::MakeMovementPlan(CompiledPlan& plan, const StepOptions& options
                                     std::string(decision.status().message())));
     return;
   }
-  const PlannerStep step = StepForPlanner(plan);
+  PlannerStep step = StepForPlanner(plan);
   plan.follower = std::make_unique<PlanFollower>(
       step.trace, *decision, std::ssize(plan.step.signatures), step.first_blocks);
-  InstallPlacement(plan, *decision);
+  plan.placement = PlacementOf(*plan.follower, *decision);
   plan.report.planned = true;
   plan.report.predicted = decision->predicted.elapsed;
   plan.report.compute = decision->predicted.compute;
@@ -91,37 +120,68 @@ void EngineImpl::MakeMovementPlan(CompiledPlan& plan, const StepOptions& options
   plan.report.shape.offloaded = std::ranges::count(plan.savings, LayerSaving::kMove);
   plan.report.shape.recomputed = std::ranges::count(plan.savings, LayerSaving::kRecompute);
   plan.report.hash = decision->hash;
+  plan.planned = std::make_unique<PlannedStep>(
+      PlannedStep{.trace = std::move(step.trace), .machine = machine, .decision = *decision});
 }
 
-void EngineImpl::InstallPlacement(const CompiledPlan& plan, const MovementDecision& decision) {
+std::vector<ChunkPlacement> EngineImpl::PlacementOf(const PlanFollower& follower,
+                                                    const MovementDecision& decision) const {
+  std::vector<ChunkPlacement> placement = placement_.chunks;
+  for (int64_t c = 0; c < layout_->chunk_count(); ++c) {
+    const ChunkId chunk(c);
+    ChunkPlacement& place = placement[static_cast<size_t>(c)];
+    place.parameter_on_device = Residency::kFloating;
+    if (!layout_->HasBlock({StateKind::kGradient, chunk})) continue;
+    const ChunkChoice& choice = decision.choices.chunks[static_cast<size_t>(c)];
+    const bool on_device = manager_->unified() || choice.place != UpdatePlace::kHost;
+    const bool stays = on_device ? follower.StatesStay(chunk) : !choice.states_in_file;
+    place.update_tier = on_device ? Tier::kDevice : Tier::kHost;
+    place.optimizer_on_update_tier = stays ? Residency::kPinned : Residency::kTransient;
+  }
+  return placement;
+}
+
+absl::Status EngineImpl::InstallPlacement(const CompiledPlan& plan) {
+  // Chunks change where they are updated only between updates.
+  const auto moves = [&](int64_t c) GANTRY_NO_THREAD_SAFETY_ANALYSIS {
+    const Tier tier = plan.placement[static_cast<size_t>(c)].update_tier;
+    return tier != updates_->update_tier(ChunkId(c));
+  };
+  bool any_moves = false;
+  for (int64_t c = 0; c < layout_->chunk_count(); ++c) any_moves = any_moves || moves(c);
+  while (any_moves && !updates_->idle()) {
+    GANTRY_RETURN_IF_ERROR(WaitForChange("the optimizer updates", "planning"));
+  }
   bool updates_elsewhere = false;
   int64_t device_demand = activation_slots_ + moved_blocks_;
   const std::vector<ChunkFacts> facts = FactsOf(*layout_);
-  for (int64_t c = 0; c < layout_->chunk_count(); ++c) {
-    const ChunkId chunk(c);
-    const auto index = static_cast<size_t>(c);
-    device_demand += facts[index].parameter_slots + facts[index].gradient_slots;
-    if (facts[index].gradient_slots == 0) continue;
-    const ChunkChoice& choice = decision.choices.chunks[index];
-    const bool on_device = manager_->unified() || choice.place != UpdatePlace::kHost;
-    const Tier tier = on_device ? Tier::kDevice : Tier::kHost;
-    const bool stays = on_device ? plan.follower->StatesStay(chunk) : !choice.states_in_file;
-    ChunkPlacement& place = placement_.chunks[index];
-    place.update_tier = tier;
-    place.optimizer_on_update_tier = stays ? Residency::kPinned : Residency::kTransient;
-    place.parameter_on_device = Residency::kFloating;
-    updates_->SetUpdateTier(chunk, tier);
-    for (const StateKind kind : {StateKind::kMaster, StateKind::kMomentum, StateKind::kVariance}) {
-      if (!layout_->HasBlock({kind, chunk})) continue;
-      for (const Tier other : {Tier::kDevice, Tier::kHost}) {
-        mover_->SetResidency(Index(kind, chunk), other, Residency::kFloating);
-      }
-      mover_->SetResidency(Index(kind, chunk), tier, place.optimizer_on_update_tier);
-    }
-    if (on_device) device_demand += facts[index].optimizer_slots;
-    if (!on_device) updates_elsewhere = true;
+  for (size_t c = 0; c < facts.size(); ++c) {
+    const ChunkPlacement& place = plan.placement[c];
+    device_demand += facts[c].parameter_slots + facts[c].gradient_slots;
+    if (facts[c].gradient_slots == 0) continue;
+    if (place.update_tier == Tier::kDevice) device_demand += facts[c].optimizer_slots;
+    if (place.update_tier != Tier::kDevice) updates_elsewhere = true;
+    InstallChunk(ChunkId(static_cast<int64_t>(c)), place);
   }
+  placement_.chunks = plan.placement;
   everything_fits_ = device_demand <= device_slots_ && !updates_elsewhere;
+  return absl::OkStatus();
+}
+
+void EngineImpl::InstallChunk(ChunkId chunk, const ChunkPlacement& place) {
+  if (updates_->update_tier(chunk) != place.update_tier) {
+    updates_->SetUpdateTier(chunk, place.update_tier);
+  }
+  mover_->SetHome(Index(StateKind::kGradient, chunk), place.update_tier);
+  for (const StateKind kind : {StateKind::kMaster, StateKind::kMomentum, StateKind::kVariance}) {
+    if (!layout_->HasBlock({kind, chunk})) continue;
+    const BlockIndex block = Index(kind, chunk);
+    for (const Tier other : {Tier::kDevice, Tier::kHost}) {
+      mover_->SetResidency(block, other, Residency::kFloating);
+    }
+    mover_->SetResidency(block, place.update_tier, place.optimizer_on_update_tier);
+    mover_->SetHome(block, place.update_tier);
+  }
 }
 
 void EngineImpl::FillTimes(CompiledPlan& plan) const {
@@ -157,10 +217,10 @@ MachineRates EngineImpl::MeasuredRates(const Trace& trace) const {
   const auto set = [](Lane& target, int64_t measured, int64_t assumed) {
     target.bytes_per_second = FirstKnown(target.bytes_per_second, measured, assumed);
   };
-  set(rates.host_to_device, lane(TransferLane::kHostToDevice), kCopyRate);
-  set(rates.device_to_host, lane(TransferLane::kDeviceToHost), kCopyRate);
-  set(rates.file_read, lane(TransferLane::kFileRead), kFileRate);
-  set(rates.file_write, lane(TransferLane::kFileWrite), kFileRate);
+  set(rates.host_to_device, lane(TransferLane::kHostToDevice), kAssumedCopyRate);
+  set(rates.device_to_host, lane(TransferLane::kDeviceToHost), kAssumedCopyRate);
+  set(rates.file_read, lane(TransferLane::kFileRead), kAssumedFileRate);
+  set(rates.file_write, lane(TransferLane::kFileWrite), kAssumedFileRate);
   int64_t bytes = 0;
   Nanoseconds time = 0;
   for (const Moment& moment : trace.moments) {
@@ -176,7 +236,7 @@ MachineRates EngineImpl::MeasuredRates(const Trace& trace) const {
           ? 0
           : static_cast<int64_t>(static_cast<double>(bytes) * 1e9 / static_cast<double>(time));
   rates.host_update_bytes_per_second =
-      FirstKnown(rates.host_update_bytes_per_second, measured, kUpdateRate);
+      FirstKnown(rates.host_update_bytes_per_second, measured, kAssumedUpdateRate);
   // A device that is the host's memory updates as fast as the host does.
   if (rates.device_memory_bytes_per_second == 0) {
     rates.device_memory_bytes_per_second = rates.host_update_bytes_per_second;
@@ -195,13 +255,29 @@ PlanFollower::Presence EngineImpl::PresenceOf(BlockIndex block) const {
 
 void EngineImpl::NoteLeaving(std::span<const Need> needs) {
   if (follower_ == nullptr) return;
-  const int64_t moment = cursor_ - 1;
-  const bool on_plan = moment >= 0 && moment < follower_->lease_moments();
   for (const Need& need : needs) {
-    const bool stays = !on_plan || follower_->Stays(moment, need.block);
+    bool stays = true;
+    if (course_.lease_on_plan) {
+      stays = follower_->Stays(cursor_ - 1, need.block);
+    } else if (need.block < manager_->chunk_count()) {
+      stays = follower_->Holds(cursor_, need.block);  // a gradient stays until it is complete
+    }
     leaves_[static_cast<size_t>(need.block)] = stays ? 0 : 1;
     mover_->SetResidency(need.block, Tier::kDevice,
                          stays ? Residency::kPinned : Residency::kFloating);
+  }
+}
+
+void EngineImpl::DropSkipped(int64_t first, int64_t last) {
+  if (follower_ == nullptr) return;
+  const Trace& trace = plan_->step.trace;
+  for (int64_t m = first; m < last; ++m) {
+    for (const BlockUse& use : trace.uses_of(trace.moments[static_cast<size_t>(m)])) {
+      if (use.block >= manager_->chunk_count() || follower_->Holds(last, use.block)) continue;
+      mover_->SetResidency(use.block, Tier::kDevice, Residency::kFloating);
+      const absl::Status evicted = mover_->Evict(use.block, Tier::kDevice);
+      if (!evicted.ok()) return Fail(evicted);
+    }
   }
 }
 
@@ -213,6 +289,12 @@ void EngineImpl::DropLeaving(std::span<const Need> needs) {
     const absl::Status evicted = mover_->Evict(need.block, Tier::kDevice);
     if (!evicted.ok()) return Fail(evicted);
   }
+}
+
+const PlannedStep* EngineImpl::planned_step(std::string_view key) const {
+  MutexLock lock(mutex_);
+  const auto found = plans_.find(key);
+  return found == plans_.end() ? nullptr : found->second.planned.get();
 }
 
 MovementReport EngineImpl::movement_report(std::string_view key) const {

@@ -38,13 +38,13 @@ absl::Status EngineImpl::BeginStep(const StepOptions& options) {
   step_start_ = moment_clock_;
   layers_ = {};
   if (plan_ != nullptr && plan_->records != nullptr) layers_.saved = &plan_->saved;
-  if (plan_ == nullptr) {
+  course_ = StepCourse();
+  if (plan_ == nullptr || (plan_->strayed != 0 && !plan_->rehearsed())) {
     tracer_.Begin(options);
     recording_key_ = options.trace_key;
     arena_->SetObserver(&tracer_);
-  } else {
-    plan_->timer->Begin(options_.clock->Now() - waited_);
   }
+  if (plan_ != nullptr) plan_->timer->Begin(options_.clock->Now() - waited_);
   if (planned()) GANTRY_RETURN_IF_ERROR(FollowMovementPlan(options));
   settled_ = everything_fits_ && waits_this_step_ == 0;
   waits_this_step_ = 0;
@@ -158,14 +158,15 @@ absl::StatusOr<StepResult> EngineImpl::EndStep() {
     KeepDryRecord(step.trace_key, tracer_.End());
     return StepResult{};
   }
-  FinishRecording();
   MutexLock lock(mutex_);
+  trace_.EndOperator(options_.clock->Now());
   GANTRY_RETURN_IF_ERROR(failure_);
   if (plan_ != nullptr) {
     plan_->timer->End(options_.clock->Now() - waited_);
     moment_clock_ = step_start_ + plan_->next_use->moment_count();
-    cursor_ = 0;  // of the next step: what is fetched ahead from here on belongs to it
   }
+  NoteCourse();
+  cursor_ = 0;  // of the next step: what is fetched ahead from here on belongs to it
   if (!step.optimizer.has_value()) return StepResult{};
   for (int64_t c = 0; c < layout_->chunk_count(); ++c) {
     if (progress_.gradients_missing[static_cast<size_t>(c)] > 0) {
@@ -175,7 +176,7 @@ absl::StatusOr<StepResult> EngineImpl::EndStep() {
   while (!updates_->NormsComplete()) {
     const Nanoseconds begin = options_.clock->Now();
     GANTRY_RETURN_IF_ERROR(WaitForChange("gradients on their way to the optimizer", "end of step"));
-    AddStall(StallCause::kNorm, options_.clock->Now() - begin);
+    AddStall(StallCause::kNorm, begin, options_.clock->Now());
   }
   const StepDecision decision = updates_->DecideStep();
   std::fill(progress_.ready.begin(), progress_.ready.end(), 0);
@@ -203,7 +204,20 @@ void EngineImpl::DropRecording() {
   static_cast<void>(tracer_.End());
 }
 
-// The step's first occurrence was recorded as it ran: from now on it has a plan.
+// A step that was recorded as it ran has a plan from now on: at its first occurrence, and when it
+// left its trace twice in a row in the same way. A step that strays once keeps its trace, and so
+// does one whose layers' savings were chosen from what dry steps showed.
+void EngineImpl::NoteCourse() {
+  if (plan_ == nullptr) return FinishRecording();
+  const auto leases = static_cast<int64_t>(plan_->step.signatures.size());
+  const bool strayed = course_.strayed || cursor_ != leases;
+  if (cursor_ < leases) DropSkipped(cursor_, leases);
+  const bool again = strayed && plan_->strayed == course_.hash() && !plan_->rehearsed();
+  plan_->strayed = strayed ? course_.hash() : 0;
+  if (again) return FinishRecording();
+  DropRecording();
+}
+
 void EngineImpl::FinishRecording() {
   if (!tracer_.recording()) return;
   arena_->SetObserver(nullptr);
@@ -212,7 +226,8 @@ void EngineImpl::FinishRecording() {
   CompiledPlan plan;
   plan.step = CompileStep(record, *layout_);
   IndexPlan(plan);
-  MutexLock lock(mutex_);
+  const auto found = plans_.find(recording_key_);
+  if (found != plans_.end() && in_force_ == &found->second) LeaveMovementPlan();
   plans_.insert_or_assign(recording_key_, std::move(plan));
 }
 
@@ -233,10 +248,10 @@ absl::Status EngineImpl::OnUpdated(ChunkId chunk, int64_t start_clock) {
           use == NextUseIndex::kNever ? std::numeric_limits<int64_t>::max() : start_clock + use + 1;
     }
     mover_->SetKey(block, next);
-    const bool leaves =
-        id.kind == StateKind::kParameter
-            ? tier == Tier::kDevice && follower_ != nullptr && !follower_->StaysAfterUpdate(chunk)
-            : place.optimizer_on_update_tier == Residency::kTransient;
+    const bool leaves = id.kind == StateKind::kParameter
+                            ? tier == Tier::kDevice && in_force_ != nullptr &&
+                                  !in_force_->follower->StaysAfterUpdate(chunk)
+                            : place.optimizer_on_update_tier == Residency::kTransient;
     if (leaves) GANTRY_RETURN_IF_ERROR(mover_->Evict(block, tier));
   }
   RefreshLookAhead();

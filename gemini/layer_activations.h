@@ -6,9 +6,9 @@
 //   forward:  BeginLayer, the layer's operators, EndLayer
 //   backward: BeginLayerBackward, their backward passes, EndLayerBackward
 //
-// Passes of different layers and micro-batches do not overlap, forward or backward. In a dry run
-// the first step of a key keeps what is kPlanned, and the second runs it again, so that the store
-// knows both; whoever uses kPlanned makes two dry steps.
+// Passes of different layers and micro-batches do not overlap, forward or backward. Whoever uses
+// kPlanned makes two dry steps, the second with StepOptions::dry_layers kRecompute, so that the
+// store knows both ways; after one it does not choose to run layers again.
 //
 // The compute thread makes all calls, within a training step.
 #ifndef GANTRY_GEMINI_LAYER_ACTIVATIONS_H_

@@ -453,4 +453,12 @@ CompiledStep CompileStep(const StepRecord& record, const ChunkLayout& layout,
   return StepCompiler(record, layout, saved).Run();
 }
 
+Trace TraceWithKeptSlots(const CompiledStep& step) {
+  Trace trace = step.trace;
+  for (size_t m = 0; m < trace.moments.size(); ++m) {
+    trace.moments[m].activation_slots += step.activation_after[m] - step.arena_slots[m];
+  }
+  return trace;
+}
+
 }  // namespace gantry

@@ -96,6 +96,10 @@ class MemoryTracer final : public ArenaObserver {
 CompiledStep CompileStep(const StepRecord& record, const ChunkLayout& layout,
                          const SavedMemory* saved = nullptr);
 
+// The step's trace as the pool sees it: the arena keeps slots that activations of the next moments
+// will need again.
+Trace TraceWithKeptSlots(const CompiledStep& step);
+
 }  // namespace gantry
 
 #endif  // GANTRY_GEMINI_MEMORY_TRACER_H_

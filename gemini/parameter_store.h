@@ -9,6 +9,7 @@
 //   WriteState                       initial values
 //   per step: BeginStep, per micro-batch: BeginMicroBatch, leases forward and backward,
 //             GradientReady once per trainable parameter, and EndStep
+// What a caller takes through its operators together is one micro-batch here.
 //
 // One thread, the compute thread, makes all calls.
 #ifndef GANTRY_GEMINI_PARAMETER_STORE_H_
@@ -163,9 +164,14 @@ enum class UpdateOrder : uint8_t {
 };
 
 struct StepOptions {
-  std::string trace_key = "train";  // steps with one key make the same sequence of leases
+  // Steps with one key make the same sequence of leases, with activations of the same sizes. One
+  // that does not costs time only. A key whose steps have changed is traced again when two in a row
+  // did the same; steps of several shapes that take turns are better given a key each.
+  std::string trace_key = "train";
   int64_t micro_batches = 1;
   std::optional<OptimizerStep> optimizer = std::nullopt;  // none: evaluation, no gradients
+  // Of a dry step: what becomes of planned layers, kKeep or kRecompute.
+  LayerSaving dry_layers = LayerSaving::kKeep;
 };
 
 struct StepResult {

@@ -61,9 +61,12 @@ PlanFollower::PlanFollower(const Trace& trace, const MovementDecision& decision,
       const auto use = static_cast<size_t>(i);
       const Blocks& blocks = blocks_of[static_cast<size_t>(problem.uses[use].block)];
       for (int64_t b = 0; b < blocks.count; ++b) {
-        const auto block = static_cast<BlockIndex>(blocks.first + b);
-        uses_.push_back(
-            {.block = block, .slots = blocks.slots, .stays = stays(use), .fetched = fetched[use]});
+        uses_.push_back({.block = static_cast<BlockIndex>(blocks.first + b),
+                         .slots = blocks.slots,
+                         .since = 0,
+                         .stays = stays(use),
+                         .held = cycle.links[use].gap == Gap::kSame && keep[use],
+                         .fetched = fetched[use]});
       }
     }
     // Updates on the device come between leases; the room that they need is missing there.
@@ -75,16 +78,75 @@ PlanFollower::PlanFollower(const Trace& trace, const MovementDecision& decision,
     slack_.push_back(least);
   }
   first_use_.push_back(static_cast<int64_t>(uses_.size()));
+  size_t blocks = trace.block_slots.size();
+  for (const Use& use : uses_) blocks = std::max(blocks, static_cast<size_t>(use.block) + 1);
+  NotePositions(blocks);
 
   for (size_t c = 0; c < trace.chunks.size(); ++c) {
     if (training.update_moment[c] < 0) continue;
     const auto& moment = problem.moments[static_cast<size_t>(training.update_moment[c])];
     for (int64_t i = moment.first_use; i < moment.first_use + moment.use_count; ++i) {
       const auto use = static_cast<size_t>(i);
-      if (problem.uses[use].block == training.parameter[c]) after_update_[c] = stays(use);
+      if (problem.uses[use].block == training.parameter[c]) {
+        after_update_[c] = stays(use);
+        held_at_start_[static_cast<size_t>(trace.chunks[c].parameter)] = stays(use);
+      }
       if (problem.uses[use].block == training.states[c]) states_stay_[c] = stays(use);
     }
   }
+}
+
+// What follows from the order of the uses of each block.
+void PlanFollower::NotePositions(size_t blocks) {
+  holds_.resize(blocks);
+  held_at_start_.assign(blocks, false);
+  for (int64_t m = 0; m < lease_moments(); ++m) {
+    for (int64_t i = first_use_[static_cast<size_t>(m)]; i < first_use_[static_cast<size_t>(m) + 1];
+         ++i) {
+      const Use& use = uses_[static_cast<size_t>(i)];
+      holds_[static_cast<size_t>(use.block)].push_back({.moment = m, .held = use.held});
+    }
+  }
+  for (int64_t m = 0; m < lease_moments(); ++m) {
+    for (int64_t i = first_use_[static_cast<size_t>(m)]; i < first_use_[static_cast<size_t>(m) + 1];
+         ++i) {
+      Use& use = uses_[static_cast<size_t>(i)];
+      const std::vector<Hold>& holds = holds_[static_cast<size_t>(use.block)];
+      const auto at = std::ranges::lower_bound(holds, m, {}, &Hold::moment);
+      const int64_t before =
+          at == holds.begin() ? holds.back().moment - lease_moments() : (at - 1)->moment;
+      use.since = static_cast<int32_t>(m - before);
+    }
+  }
+  for (size_t b = 0; b < blocks; ++b) {
+    if (!holds_[b].empty()) held_at_start_[b] = holds_[b].back().held;
+  }
+}
+
+bool PlanFollower::Holds(int64_t cursor, BlockIndex block) const {
+  const std::vector<Hold>& holds = holds_[static_cast<size_t>(block)];
+  const auto at = std::ranges::lower_bound(holds, cursor, {}, &Hold::moment);
+  return at == holds.begin() ? held_at_start_[static_cast<size_t>(block)] : (at - 1)->held;
+}
+
+std::vector<bool> PlanFollower::ThereAtStart() const {
+  std::vector<bool> there = held_at_start_;
+  if (lease_moments() == 0) return there;
+  // As in Ahead, were nothing there that is fetched.
+  int64_t taken = 0;
+  int64_t room = slack_.back();
+  for (int64_t m = 0; m < lease_moments() && room > taken; ++m) {
+    for (int64_t i = first_use_[static_cast<size_t>(m)]; i < first_use_[static_cast<size_t>(m) + 1];
+         ++i) {
+      const Use& use = uses_[static_cast<size_t>(i)];
+      if (!use.fetched) continue;
+      taken += use.slots;
+      if (m > 0 && taken > room) return there;
+      there[static_cast<size_t>(use.block)] = true;
+    }
+    room = std::min(room, slack_[static_cast<size_t>(m)] + taken);
+  }
+  return there;
 }
 
 bool PlanFollower::Stays(int64_t moment, BlockIndex block) const {
@@ -111,7 +173,14 @@ void PlanFollower::Ahead(int64_t cursor, const std::function<Presence(BlockIndex
     const auto m = static_cast<size_t>((cursor + distance) % count);
     for (int64_t i = first_use_[m]; i < first_use_[m + 1]; ++i) {
       const Use& use = uses_[static_cast<size_t>(i)];
-      if (!use.fetched) continue;
+      if (!use.fetched) {
+        // Kept from a use that is past, so its slot is its own. Not there: it was pushed out.
+        if (use.since > distance && presence(use.block) == Presence::kAbsent) {
+          out.push_back({.block = use.block, .distance = distance});
+          if (out.size() == kAheadMax) return;
+        }
+        continue;
+      }
       const Presence there = presence(use.block);
       if (there == Presence::kNotYet) continue;
       const int64_t slots = use.slots;

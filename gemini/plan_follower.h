@@ -45,6 +45,11 @@ class PlanFollower {
 
   // Whether `block` stays on the device after lease moment `moment`, which uses it.
   bool Stays(int64_t moment, BlockIndex block) const;
+  // Whether `block` is on the device between lease moments `cursor` - 1 and `cursor` because it
+  // stayed after its last use; false for what is fetched ahead. 0 <= cursor <= lease_moments().
+  bool Holds(int64_t cursor, BlockIndex block) const;
+  // By block: held before the step's first moment, or fetched by then as the slots allow.
+  std::vector<bool> ThereAtStart() const;
   // Whether the parameter stays after its update on the device.
   bool StaysAfterUpdate(ChunkId chunk) const {
     return after_update_[static_cast<size_t>(chunk.value())];
@@ -52,8 +57,9 @@ class PlanFollower {
   // Whether the states stay on the device between updates, which run there.
   bool StatesStay(ChunkId chunk) const { return states_stay_[static_cast<size_t>(chunk.value())]; }
 
-  // Clears `out` and names what may be fetched now, most urgent first. `cursor` is the next lease
-  // moment. Does not block; O(moments and fetches that fit).
+  // Clears `out` and names what may be fetched now, most urgent first: what the plan fetches, and
+  // what it keeps but something else has pushed out. `cursor` is the next lease moment. Does not
+  // block; O(moments and fetches that fit).
   void Ahead(int64_t cursor, const std::function<Presence(BlockIndex)>& presence,
              std::vector<Fetch>& out) const;
 
@@ -64,15 +70,26 @@ class PlanFollower {
   struct Use {
     BlockIndex block;
     int32_t slots;
+    int32_t since;  // lease moments since the block's use before this one
     bool stays;
+    bool held;     // until the next use, with the content that it has
     bool fetched;  // the plan brings it for this use
   };
+  // A block's lease moments and whether it is held after each, in order.
+  struct Hold {
+    int64_t moment;
+    bool held;
+  };
+
+  void NotePositions(size_t blocks);
 
   std::vector<int64_t> first_use_;  // by lease moment, into uses_
   std::vector<Use> uses_;
-  std::vector<int64_t> slack_;      // by lease moment
-  std::vector<bool> after_update_;  // by chunk
-  std::vector<bool> states_stay_;   // by chunk
+  std::vector<std::vector<Hold>> holds_;  // by block
+  std::vector<bool> held_at_start_;       // by block
+  std::vector<int64_t> slack_;            // by lease moment
+  std::vector<bool> after_update_;        // by chunk
+  std::vector<bool> states_stay_;         // by chunk
   int64_t write_reserve_;
 };
 

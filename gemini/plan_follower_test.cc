@@ -109,5 +109,36 @@ TEST_F(PlanFollowerTest, WhatStaysIsNotFetchedAndTakesRoom) {
   EXPECT_EQ(follower.write_reserve(), 2);
 }
 
+TEST_F(PlanFollowerTest, SaysWhatIsHeldBetweenMoments) {
+  // The first one stays, the others come for their use and leave.
+  const PlanFollower follower = Follow(3, {true, false, false});
+  for (int64_t cursor = 0; cursor <= 3; ++cursor) {
+    SCOPED_TRACE(cursor);
+    EXPECT_TRUE(follower.Holds(cursor, 0));
+    EXPECT_FALSE(follower.Holds(cursor, 1));
+    EXPECT_FALSE(follower.Holds(cursor, 2));
+  }
+}
+
+TEST_F(PlanFollowerTest, WhatIsThereAtTheStartIsHeldOrFetchedByThen) {
+  EXPECT_THAT(Follow(2, {false, false, false}).ThereAtStart(),
+              ::testing::ElementsAre(true, false, false));
+  EXPECT_THAT(Follow(3, {false, false, false}).ThereAtStart(),
+              ::testing::ElementsAre(true, true, false));
+  EXPECT_THAT(Follow(2, {true, false, false}).ThereAtStart(),
+              ::testing::ElementsAre(true, false, false));
+  EXPECT_THAT(Follow(2, {false, false, true}).ThereAtStart(),
+              ::testing::ElementsAre(true, false, true));
+}
+
+// What is kept has a slot of its own: pushed out by something else, it comes back with the rest.
+TEST_F(PlanFollowerTest, WhatIsKeptButLostIsFetchedAgain) {
+  const PlanFollower follower = Follow(4, {false, false, true});
+  EXPECT_THAT(Ahead(follower, 0, {kThere, kAbsent, kAbsent}),
+              ::testing::ElementsAre(std::pair(1, 1), std::pair(2, 2)));
+  EXPECT_THAT(Ahead(follower, 0, {kThere, kAbsent, kThere}),
+              ::testing::ElementsAre(std::pair(1, 1)));
+}
+
 }  // namespace
 }  // namespace gantry

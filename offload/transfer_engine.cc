@@ -60,19 +60,21 @@ void TransferEngine::Enter(TransferLane lane) {
   ++counters_[l].transfers;
 }
 
-void TransferEngine::Leave(TransferLane lane, Nanoseconds begin) {
+void TransferEngine::Leave(TransferLane lane, Nanoseconds begin, std::string_view label) {
   const auto l = static_cast<size_t>(lane);
   const Nanoseconds now = options_.clock->Now();
   if (--active_[l] == 0) counters_[l].busy += now - busy_since_[l];
-  if (options_.trace_sink != nullptr) options_.trace_sink->Slice(Name(lane), "block", begin, now);
+  if (options_.trace_sink == nullptr) return;
+  options_.trace_sink->Slice(Name(lane), label.empty() ? "block" : label, begin, now);
 }
 
-TransferTicket TransferEngine::Begin(TransferLane lane, size_t requests) {
+TransferTicket TransferEngine::Begin(TransferLane lane, size_t requests, std::string label) {
   const TransferTicket ticket(next_ticket_++);
   under_way_.emplace(ticket.value(), Transfer{.lane = lane,
                                               .parts_left = static_cast<int>(requests),
                                               .begin = options_.clock->Now(),
-                                              .status = absl::OkStatus()});
+                                              .status = absl::OkStatus(),
+                                              .label = std::move(label)});
   Enter(lane);
   return ticket;
 }
@@ -84,14 +86,16 @@ uint64_t TransferEngine::AddRequest(const Request& request) {
   return tag;
 }
 
-TransferTicket TransferEngine::Copy(CopyDirection direction, std::span<const CopyPart> parts) {
+TransferTicket TransferEngine::Copy(CopyDirection direction, std::span<const CopyPart> parts,
+                                    std::string label) {
   GANTRY_CHECK(!parts.empty());
   const bool down = direction == CopyDirection::kDeviceToHost;
   CopyLane* lane = down ? to_host_.get() : to_device_.get();
   GANTRY_CHECK(lane != nullptr) << "a unified device has no copy lanes";
   const TransferTicket ticket = [&] {
     MutexLock lock(mutex_);
-    return Begin(down ? TransferLane::kDeviceToHost : TransferLane::kHostToDevice, parts.size());
+    return Begin(down ? TransferLane::kDeviceToHost : TransferLane::kHostToDevice, parts.size(),
+                 std::move(label));
   }();
   for (const CopyPart& part : parts) {
     lane->Submit({.destination = part.destination,
@@ -102,7 +106,8 @@ TransferTicket TransferEngine::Copy(CopyDirection direction, std::span<const Cop
   return ticket;
 }
 
-TransferTicket TransferEngine::ReadFile(std::span<const FilePart> parts, IoPriority priority) {
+TransferTicket TransferEngine::ReadFile(std::span<const FilePart> parts, IoPriority priority,
+                                        std::string label) {
   GANTRY_CHECK(!parts.empty());
   GANTRY_CHECK(store_ != nullptr) << "there is no file tier";
   const int64_t bytes = options_.part_bytes.count();
@@ -110,7 +115,7 @@ TransferTicket TransferEngine::ReadFile(std::span<const FilePart> parts, IoPrior
   TransferTicket ticket(-1);
   {
     MutexLock lock(mutex_);
-    ticket = Begin(TransferLane::kFileRead, parts.size());
+    ticket = Begin(TransferLane::kFileRead, parts.size(), std::move(label));
     for (const FilePart& part : parts) {
       reads.push_back({.extent = part.extent,
                        .buffer = {part.memory, static_cast<size_t>(bytes)},
@@ -122,7 +127,8 @@ TransferTicket TransferEngine::ReadFile(std::span<const FilePart> parts, IoPrior
   return ticket;
 }
 
-TransferTicket TransferEngine::WriteFile(std::span<const FilePart> parts, IoPriority priority) {
+TransferTicket TransferEngine::WriteFile(std::span<const FilePart> parts, IoPriority priority,
+                                         std::string label) {
   GANTRY_CHECK(!parts.empty());
   GANTRY_CHECK(store_ != nullptr) << "there is no file tier";
   const int64_t bytes = options_.part_bytes.count();
@@ -130,7 +136,7 @@ TransferTicket TransferEngine::WriteFile(std::span<const FilePart> parts, IoPrio
   TransferTicket ticket(-1);
   {
     MutexLock lock(mutex_);
-    ticket = Begin(TransferLane::kFileWrite, parts.size());
+    ticket = Begin(TransferLane::kFileWrite, parts.size(), std::move(label));
     for (const FilePart& part : parts) {
       writes.push_back({.extent = part.extent,
                         .buffer = {part.memory, static_cast<size_t>(bytes)},
@@ -142,7 +148,8 @@ TransferTicket TransferEngine::WriteFile(std::span<const FilePart> parts, IoPrio
   return ticket;
 }
 
-TransferTicket TransferEngine::FetchFile(std::span<const FetchPart> parts, IoPriority priority) {
+TransferTicket TransferEngine::FetchFile(std::span<const FetchPart> parts, IoPriority priority,
+                                         std::string label) {
   GANTRY_CHECK(!parts.empty());
   GANTRY_CHECK(store_ != nullptr) << "there is no file tier";
   GANTRY_CHECK(to_device_ != nullptr) << "a unified device has no copy lanes";
@@ -152,7 +159,8 @@ TransferTicket TransferEngine::FetchFile(std::span<const FetchPart> parts, IoPri
   TransferTicket ticket(-1);
   {
     MutexLock lock(mutex_);
-    ticket = Begin(TransferLane::kFileRead, parts.size() * static_cast<size_t>(pieces));
+    ticket = Begin(TransferLane::kFileRead, parts.size() * static_cast<size_t>(pieces),
+                   std::move(label));
     for (const FetchPart& part : parts) {
       for (int64_t offset = 0; offset < bytes; offset += kSubBlockBytes) {
         const int64_t size = std::min(kSubBlockBytes, bytes - offset);
@@ -213,14 +221,17 @@ void TransferEngine::OnStoreComplete(uint64_t tag, absl::Status status) {
     requests_.erase(found);
     Transfer& transfer = under_way_.find(request.ticket.value())->second;
     if (transfer.reads_left > 0 && --transfer.reads_left == 0) {
-      Leave(TransferLane::kFileRead, transfer.begin);
+      Leave(TransferLane::kFileRead, transfer.begin, transfer.label);
     }
     if (status.ok()) Count(transfer.lane, request.bytes);
     if (request.device == nullptr || !status.ok()) {
       FinishPart(request.ticket, status);
       return;
     }
-    if (!std::exchange(transfer.copying, true)) Enter(TransferLane::kHostToDevice);
+    if (!std::exchange(transfer.copying, true)) {
+      transfer.copy_begin = options_.clock->Now();
+      Enter(TransferLane::kHostToDevice);
+    }
     Count(TransferLane::kHostToDevice, request.bytes);
     up = CopyRequest{.destination = request.device,
                      .source = request.host,
@@ -236,8 +247,10 @@ void TransferEngine::FinishPart(TransferTicket ticket, const absl::Status& statu
   Transfer& transfer = found->second;
   transfer.status.Update(status);
   if (--transfer.parts_left > 0) return;
-  if (!transfer.fetch) Leave(transfer.lane, transfer.begin);
-  if (transfer.copying) Leave(TransferLane::kHostToDevice, transfer.begin);
+  if (!transfer.fetch) Leave(transfer.lane, transfer.begin, transfer.label);
+  if (transfer.copying) {
+    Leave(TransferLane::kHostToDevice, transfer.copy_begin, transfer.label);
+  }
   finished_.push_back({ticket, transfer.lane, std::move(transfer.status)});
   under_way_.erase(found);
   changed_.NotifyAll();

@@ -2,6 +2,9 @@
 // read, file write. A transfer is a list of equal parts (a block's slots) under one ticket. The
 // engine owns the file tier's store, whose sink it is.
 //
+// With a trace sink each transfer becomes a slice on the track of its lane, from when it was handed
+// over until it was complete, under the `label` it was submitted with ("block" without one).
+//
 // Submit calls never block and never call back: finished transfers wait in a queue until Poll or
 // WaitAndPoll takes them, in order of completion. A transfer's memory belongs to the engine from
 // submission until its completion was taken.
@@ -16,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -89,13 +93,17 @@ class TransferEngine final : private CopySink, private StoreSink {
   ~TransferEngine() override;  // waits for what is under way; completions not taken are lost
 
   // REQUIRES: a discrete device.
-  TransferTicket Copy(CopyDirection direction, std::span<const CopyPart> parts);
+  TransferTicket Copy(CopyDirection direction, std::span<const CopyPart> parts,
+                      std::string label = {});
   // REQUIRES of the next three: a file tier; extents as BlockStore asks.
-  TransferTicket ReadFile(std::span<const FilePart> parts, IoPriority priority);
-  TransferTicket WriteFile(std::span<const FilePart> parts, IoPriority priority);
+  TransferTicket ReadFile(std::span<const FilePart> parts, IoPriority priority,
+                          std::string label = {});
+  TransferTicket WriteFile(std::span<const FilePart> parts, IoPriority priority,
+                           std::string label = {});
   // From file to host and on to the device; both have the bytes when it is complete.
   // REQUIRES: a discrete device.
-  TransferTicket FetchFile(std::span<const FetchPart> parts, IoPriority priority);
+  TransferTicket FetchFile(std::span<const FetchPart> parts, IoPriority priority,
+                           std::string label = {});
 
   // Makes a file transfer that waits more urgent. No effect on one that is done.
   void Promote(TransferTicket ticket, IoPriority priority);
@@ -109,6 +117,8 @@ class TransferEngine final : private CopySink, private StoreSink {
   std::vector<TransferCompletion> Poll();
   void Wake();
 
+  // Whether labels are shown to anybody.
+  bool traced() const { return options_.trace_sink != nullptr; }
   TransferCounters counters(TransferLane lane) const;
   // Null without a file tier.
   BlockStore* store() const { return store_.get(); }
@@ -121,8 +131,10 @@ class TransferEngine final : private CopySink, private StoreSink {
     absl::Status status;
     std::vector<uint64_t> requests = {};  // of the store, for Promote and Cancel
     bool fetch = false;
-    int reads_left = 0;    // of a fetch
-    bool copying = false;  // a fetch that counts on the lane to the device
+    int reads_left = 0;          // of a fetch
+    bool copying = false;        // a fetch that counts on the lane to the device
+    Nanoseconds copy_begin = 0;  // since when it does
+    std::string label = {};
   };
   // One request to the store; a fetch's piece then goes up.
   struct Request {
@@ -136,12 +148,13 @@ class TransferEngine final : private CopySink, private StoreSink {
   void OnCopyComplete(uint64_t tag, absl::Status status) override;
   void OnStoreComplete(uint64_t tag, absl::Status status) override;
   void FinishPart(TransferTicket ticket, const absl::Status& status) GANTRY_REQUIRES(mutex_);
-  TransferTicket Begin(TransferLane lane, size_t requests) GANTRY_REQUIRES(mutex_);
+  TransferTicket Begin(TransferLane lane, size_t requests, std::string label)
+      GANTRY_REQUIRES(mutex_);
   void Enter(TransferLane lane) GANTRY_REQUIRES(mutex_);
   void Count(TransferLane lane, int64_t bytes) GANTRY_REQUIRES(mutex_) {
     counters_[static_cast<size_t>(lane)].bytes += bytes;
   }
-  void Leave(TransferLane lane, Nanoseconds begin) GANTRY_REQUIRES(mutex_);
+  void Leave(TransferLane lane, Nanoseconds begin, std::string_view label) GANTRY_REQUIRES(mutex_);
   uint64_t AddRequest(const Request& request) GANTRY_REQUIRES(mutex_);
 
   Options options_;

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "placement_policy/free_border.h"
 #include "placement_policy/interval_sweep.h"
 #include "placement_policy/path_bound.h"
 #include "placement_policy/training_problem.h"
@@ -200,21 +201,47 @@ class FreeLanes {
   std::unordered_map<int64_t, Misses> misses_;
 };
 
+// The last use of `block` in the step; -1: none.
+int32_t LastUse(const UseCycle& cycle, int32_t block) {
+  int32_t use = cycle.first_use[static_cast<size_t>(block)];
+  const auto next = [&] { return cycle.links[static_cast<size_t>(use)].next; };
+  while (use >= 0 && next() > use) use = next();
+  return use;
+}
+
+FreeBorder BorderOf(const FreePlacementInput& input, const UseCycle& cycle) {
+  constexpr Nanoseconds kMost = int64_t{1} << 50;
+  const MovementProblem& step = input.step;
+  FreeBorder border;
+  border.gradient_down = border.parameter_up = border.states_up = kMost;
+  border.host_update = border.device_update = kMost;
+  border.slot_up_most = TimeOf(step.host_to_device, step.slot_bytes) + 1;
+  border.link_half_duplex = step.link_half_duplex;
+  const auto least = [](Nanoseconds& value, Nanoseconds other) { value = std::min(value, other); };
+  for (const FreePlacementInput::Chunk& chunk : input.chunks) {
+    const int32_t first = cycle.first_use[static_cast<size_t>(chunk.parameter)];
+    const int32_t last = LastUse(cycle, chunk.gradient);
+    if (first < 0 || last < 0) continue;
+    border.chunks.push_back({.complete = cycle.links[static_cast<size_t>(last)].moment,
+                             .first_use = cycle.links[static_cast<size_t>(first)].moment});
+    least(border.gradient_down, TimeOf(step.device_to_host, step.block_bytes(chunk.gradient)));
+    least(border.parameter_up, TimeOf(step.host_to_device, step.block_bytes(chunk.parameter)));
+    least(border.states_up, TimeOf(step.host_to_device, chunk.state_slots * step.slot_bytes));
+    least(border.host_update, chunk.host_update);
+    least(border.device_update, chunk.device_update);
+  }
+  return border;
+}
+
 // The path on the step in which no version dies. As in AddIntervals, a gap across the border holds
 // gradient or parameter; where the gradient is smaller, or used after the parameter, the gap is
 // left out.
 Nanoseconds WindowsOf(const FreePlacementInput& input, const LowerBoundOptions& options) {
   const MovementProblem& step = input.step;
   UseCycle cycle = LinkUses(step);
-  const auto last_use = [&](int32_t block) {
-    int32_t use = cycle.first_use[static_cast<size_t>(block)];
-    const auto next = [&] { return cycle.links[static_cast<size_t>(use)].next; };
-    while (use >= 0 && next() > use) use = next();
-    return use;
-  };
   for (const FreePlacementInput::Chunk& chunk : input.chunks) {
-    const int32_t parameter = last_use(chunk.parameter);
-    const int32_t gradient = last_use(chunk.gradient);
+    const int32_t parameter = LastUse(cycle, chunk.parameter);
+    const int32_t gradient = LastUse(cycle, chunk.gradient);
     if (parameter < 0 || gradient < 0) continue;
     UseCycle::Link& link = cycle.links[static_cast<size_t>(parameter)];
     const bool smaller = step.block_slots[static_cast<size_t>(chunk.gradient)] <
@@ -222,8 +249,16 @@ Nanoseconds WindowsOf(const FreePlacementInput& input, const LowerBoundOptions& 
     const bool later = cycle.links[static_cast<size_t>(gradient)].moment > link.moment;
     if (smaller || later) link.gap = Gap::kNone;
   }
+  const FreeBorder border = BorderOf(input, cycle);
+  LowerBoundOptions with_anchors = options;
+  if (!border.chunks.empty()) {
+    // Cut where the updates' time begins.
+    const auto [first, last] = std::ranges::minmax(border.chunks, {}, &FreeBorder::Chunk::complete);
+    with_anchors.anchors.push_back(static_cast<int32_t>(first.complete));
+    with_anchors.anchors.push_back(static_cast<int32_t>(last.complete));
+  }
   LowerBound bound;
-  PathBound(step, cycle).Compute(options, bound);
+  PathBound(step, cycle, border).Compute(with_anchors, bound);
   return bound.path;
 }
 

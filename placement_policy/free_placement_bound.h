@@ -21,7 +21,8 @@
 // Every term falls or rises with R, so between two values of R the larger of both ends' smaller
 // values is below the truth; h is tried in full. Chunks of different sizes count as the smallest.
 // Latencies are left out. `windows` is the path of lower_bound.h on the step in which no version
-// ever dies, with all slots for parameters and gradients: every placement moves at least that.
+// ever dies, with all slots for parameters and gradients: every placement moves at least that. It
+// has windows across the step border, too, wherever the updates in them run (free_border.h).
 #ifndef GANTRY_PLACEMENT_POLICY_FREE_PLACEMENT_BOUND_H_
 #define GANTRY_PLACEMENT_POLICY_FREE_PLACEMENT_BOUND_H_
 

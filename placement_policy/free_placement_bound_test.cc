@@ -94,6 +94,26 @@ TEST(FreePlacementBound, TheBestPlaceForUpdatesFollowsTheLanes) {
   EXPECT_LT(bound.lanes, 100);
 }
 
+// Beside two blocks there is no room: what updates need comes after the moment that completes the
+// gradient, and before the next step's first use.
+TEST(FreePlacementBound, UpdatesTakeTheirTimeAcrossTheBorder) {
+  FreePlacementInput input = Input(2, 2);
+  for (FreePlacementInput::Chunk& chunk : input.chunks) chunk.host_update = 30;
+  // Chunk 0 from the last moment to the first: down, updated and up, 50, beside 40 of computing,
+  // and its parameter up for the last moment.
+  FreePlacementBound bound = BoundOf(input);
+  EXPECT_EQ(bound.windows, 40 + 50 + 10);
+  EXPECT_EQ(bound.limit, Limit::kWindows);
+  // Both states up, from moment 2 to moment 1.
+  for (FreePlacementInput::Chunk& chunk : input.chunks) chunk.host_update = 500;
+  EXPECT_EQ(BoundOf(input).windows, 20 + 120);
+  // With room for one chunk's states, only the other's come in between; a slot counts as 11 ns.
+  for (MovementProblem::Moment& moment : input.step.moments) moment.capacity = 8;
+  EXPECT_EQ(BoundOf(input).windows, 20 + 120 - 66);
+  for (MovementProblem::Moment& moment : input.step.moments) moment.capacity = 16;
+  EXPECT_EQ(BoundOf(input).windows, 40);
+}
+
 TEST(FreePlacementBound, FilesHoldWhatMemoryDoesNot) {
   FreePlacementInput input = Input(3, 4);
   input.has_files = true;

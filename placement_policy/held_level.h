@@ -16,6 +16,13 @@ struct TimeSpan {
   Nanoseconds end = 0;
 };
 
+inline bool Earlier(const TimeSpan& a, const TimeSpan& b) {
+  return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
+}
+inline bool Overlap(const TimeSpan& a, const TimeSpan& b) {
+  return a.begin < b.end && b.begin < a.end;
+}
+
 struct Hold {
   Nanoseconds begin = 0;
   Nanoseconds end = 0;

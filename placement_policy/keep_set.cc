@@ -113,6 +113,7 @@ class Sweep {
       if (u >= 0 && link(use).gap == Gap::kNone) {
         end = problem_.updates[static_cast<size_t>(u)].complete + 1;
       }
+      if (link(use).gap == Gap::kStays) end = link(use).moment + link(use).distance;
       change[static_cast<size_t>(link(use).moment)] += SlotsOf(use);
       change[static_cast<size_t>(end)] -= SlotsOf(use);
     }

@@ -9,6 +9,7 @@
 #include "placement_policy/interval_sweep.h"
 #include "placement_policy/machine.h"
 #include "placement_policy/path_bound.h"
+#include "placement_policy/slot_room.h"
 #include "placement_policy/trace.h"
 
 namespace gantry {
@@ -21,12 +22,12 @@ struct Avoidable {
   std::vector<int64_t> room;
   SlotTime slot_time;
 
-  // Beside `fixed` per step, on average.
-  Nanoseconds Least(Nanoseconds fixed) const {
-    if (intervals.empty()) return fixed;
-    const DropRate drops = LeastDrops(intervals, room);
-    return fixed + slot_time.Of(drops.units) / drops.periods;
+  DropRate Drops() const { return intervals.empty() ? DropRate() : LeastDrops(intervals, room); }
+  Nanoseconds TimeOf(const DropRate& drops) const {
+    return drops.units == 0 ? 0 : slot_time.Of(drops.units) / drops.periods;
   }
+  // Beside `fixed` per step, on average.
+  Nanoseconds Least(Nanoseconds fixed) const { return fixed + TimeOf(Drops()); }
 };
 
 class LaneBounds {
@@ -36,8 +37,10 @@ class LaneBounds {
 
   void Compute(LowerBound& result) const {
     Nanoseconds new_versions = 0;
+    int64_t version_slots = 0;
     for (size_t use = 0; use < problem_.uses.size(); ++use) {
       if (cycle_.links[use].gap != Gap::kNew) continue;
+      version_slots += slots(problem_.uses[use].block);
       new_versions += LaneTime(problem_.host_to_device, bytes(problem_.uses[use].block));
     }
     Nanoseconds gradients = 0;
@@ -46,8 +49,11 @@ class LaneBounds {
       result.host_update += update.update;
     }
     const auto all = [](int32_t) { return true; };
-    result.host_to_device = Fetches(problem_.host_to_device, all, 0).Least(new_versions);
-    result.device_to_host = Writes(problem_.device_to_host, all, 0).Least(gradients);
+    const Avoidable fetches = Fetches(problem_.host_to_device, all);
+    const DropRate drops = fetches.Drops();
+    result.slots_fetched = version_slots + drops.units / drops.periods;
+    result.host_to_device = new_versions + fetches.TimeOf(drops);
+    result.device_to_host = Writes(problem_.device_to_host, all).Least(gradients);
     if (problem_.link_half_duplex) result.link = result.host_to_device + result.device_to_host;
     ComputeFiles(result);
   }
@@ -58,16 +64,12 @@ class LaneBounds {
   int64_t bytes(int32_t block) const { return problem_.block_bytes(block); }
   int64_t slots(int32_t block) const { return problem_.block_slots[static_cast<size_t>(block)]; }
 
-  std::vector<int64_t> Room(const std::vector<int64_t>& base, int64_t extra) const {
-    std::vector<int64_t> room = RoomBeside(problem_, base);
-    for (int64_t& r : room) r += extra;
-    return room;
-  }
+  bool in_file(int32_t block) const { return problem_.in_file[static_cast<size_t>(block)]; }
 
   // Each gap in which the content stays the same: kept or fetched at its end.
-  Avoidable Fetches(const Lane& lane, const Counted& counts, int64_t extra_room) const {
+  Avoidable Fetches(const Lane& lane, const Counted& counts) const {
     Avoidable result;
-    result.room = Room(base_, extra_room);
+    result.room = RoomBeside(problem_, base_);
     for (size_t use = 0; use < problem_.uses.size(); ++use) {
       const int32_t block = problem_.uses[use].block;
       const UseCycle::Link& link = cycle_.links[use];
@@ -81,7 +83,7 @@ class LaneBounds {
 
   // From each write of a block to its next write, or its last use before the content ends: kept all
   // along, or written back. Uses in between that only read are part of the interval.
-  Avoidable Writes(const Lane& lane, const Counted& counts, int64_t extra_room) const {
+  Avoidable Writes(const Lane& lane, const Counted& counts) const {
     Avoidable result;
     std::vector<int64_t> base = base_;
     for (size_t use = 0; use < problem_.uses.size(); ++use) {
@@ -101,35 +103,29 @@ class LaneBounds {
       result.intervals.push_back(interval);
       result.slot_time.Include(LaneTime(lane, bytes(what.block)), interval.units);
     }
-    result.room = Room(base, extra_room);
+    result.room = RoomBeside(problem_, base);
     return result;
   }
 
   void ComputeFiles(LowerBound& result) const {
-    std::vector<int64_t> states;
-    for (const MovementProblem::HostUpdate& update : problem_.updates) {
-      if (update.file_bytes > 0) states.push_back(update.file_bytes);
-    }
-    int64_t slots_most = 0;
-    for (size_t b = 0; b < problem_.in_file.size(); ++b) {
-      if (problem_.in_file[b]) slots_most = std::max<int64_t>(slots_most, problem_.block_slots[b]);
-    }
-    if (states.empty() && slots_most == 0) return;
-    // A buffer can hold the states of one update from step to step.
-    std::ranges::sort(states, std::greater<>());
-    const auto kept = std::min<size_t>(states.size(), static_cast<size_t>(problem_.host_buffers));
     Nanoseconds reads = 0;
     Nanoseconds writes = 0;
-    for (size_t i = kept; i < states.size(); ++i) {
-      reads += LaneTime(problem_.file_read, states[i]);
-      writes += LaneTime(problem_.file_write, states[i]);
+    for (const MovementProblem::HostUpdate& update : problem_.updates) {
+      if (update.file_bytes == 0) continue;
+      reads += LaneTime(problem_.file_read, update.file_bytes);
+      const int64_t parameter = in_file(update.parameter) ? bytes(update.parameter) : 0;
+      writes += LaneTime(problem_.file_write, update.file_bytes + parameter);
     }
-    const auto in_file = [this](int32_t block) {
-      return bool{problem_.in_file[static_cast<size_t>(block)]};
-    };
-    const int64_t buffered = problem_.host_buffers * slots_most;
-    result.file_read = Fetches(problem_.file_read, in_file, buffered).Least(reads);
-    result.file_write = Writes(problem_.file_write, in_file, buffered).Least(writes);
+    for (size_t use = 0; use < problem_.uses.size(); ++use) {
+      const int32_t block = problem_.uses[use].block;
+      if (cycle_.links[use].gap != Gap::kNew || !in_file(block)) continue;
+      reads += LaneTime(problem_.file_read, bytes(block));
+    }
+    const auto any = std::ranges::find(problem_.in_file, true) != problem_.in_file.end();
+    if (reads == 0 && !any) return;
+    const Counted counted = [this](int32_t block) { return in_file(block); };
+    result.file_read = Fetches(problem_.file_read, counted).Least(reads);
+    result.file_write = Writes(problem_.file_write, counted).Least(writes);
     if (problem_.file_half_duplex) result.files = result.file_read + result.file_write;
   }
 

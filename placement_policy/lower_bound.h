@@ -13,9 +13,8 @@
 //   - `device_to_host`: each host update's gradient; and a block that a moment wrote, from that
 //     write to the next, is kept throughout or written back: interval packing again.
 //   - `host_update`.
-//   - `file_read` and `file_write`: states of host updates, and blocks in files. What lies in a
-//   host
-//     buffer from one use to the next needs no file, so what the buffers can hold is taken off.
+//   - `file_read` and `file_write`: states of host updates, and blocks in files as on the lanes
+//     between host and device, since each passes the file before it goes up and after it went down.
 //   - lanes that share one resource: the sum.
 //
 // `path` is a longest path over starts of moments in one period, from an anchor to itself one step
@@ -82,6 +81,9 @@ struct LowerBound {
 
   Nanoseconds total = 0;  // the largest of the following
   Limit limit = Limit::kCompute;
+  // That come up in a step at least, on average, rounded down: what Belady's MIN loads, where
+  // blocks have one slot each.
+  int64_t slots_fetched = 0;
   Nanoseconds compute = 0;
   Nanoseconds host_to_device = 0;
   Nanoseconds device_to_host = 0;

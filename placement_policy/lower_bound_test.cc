@@ -75,6 +75,7 @@ TEST(LowerBound, WhatFitsLeavesTheComputing) {
   EXPECT_EQ(bound.total, 7);
   EXPECT_EQ(bound.limit, Limit::kCompute);
   EXPECT_EQ(bound.host_to_device, 0);
+  EXPECT_EQ(bound.slots_fetched, 0);
   EXPECT_EQ(bound.device_to_host, 0);
   EXPECT_TRUE(bound.windows.empty());
   EXPECT_EQ(FullBound(MovementProblem()).total, 0);
@@ -86,6 +87,7 @@ TEST(LowerBound, FetchesAndWritesThatNoKeepingAvoids) {
       {1, 2, {{0, kWrite}}}, {1, 2, {{1, kWrite}}}, {1, 2, {{2, kRead}}}};
   const LowerBound bound = DefaultBound(Problem({1, 1, 1}, steps));
   EXPECT_EQ(bound.host_to_device, 15);
+  EXPECT_EQ(bound.slots_fetched, 1);  // three in two steps
   // Of the two changed blocks one may stay for good.
   EXPECT_EQ(bound.device_to_host, 10);
   EXPECT_EQ(bound.limit, Limit::kHostToDevice);
@@ -294,26 +296,28 @@ TEST(LowerBound, AMomentThatNeedsTheNormWaitsForTheGradients) {
   EXPECT_GE(DefaultBound(problem).path, without);
 }
 
-TEST(LowerBound, FilesCarryWhatTheBuffersDoNotHold) {
+TEST(LowerBound, FilesCarryTheStatesOfEachUpdate) {
   MovementProblem problem = ThreeUpdates({1, 1, 1});
   for (MovementProblem::HostUpdate& update : problem.updates) update.file_bytes = 6;
   problem.file_read = LaneOf(10);
   problem.file_write = LaneOf(20);
   problem.host_buffers = 2;
   LowerBound bound = DefaultBound(problem);
-  EXPECT_EQ(bound.file_read, 60);
-  EXPECT_EQ(bound.file_write, 120);
-  EXPECT_EQ(bound.files, 180);
+  EXPECT_EQ(bound.file_read, 180);
+  EXPECT_EQ(bound.file_write, 360);
+  EXPECT_EQ(bound.files, 540);
   // After the first gradient, one is read and one is written before the last update.
   EXPECT_EQ(bound.path, 1 + 180 + 1 + 4);
-  EXPECT_EQ(bound.limit, Limit::kPath);
+  EXPECT_EQ(bound.limit, Limit::kFiles);
   problem.file_half_duplex = false;
   bound = DefaultBound(problem);
   EXPECT_EQ(bound.files, 0);
   EXPECT_EQ(bound.path, 1 + 60 + 1 + 4);
   EXPECT_EQ(bound.limit, Limit::kFileWrite);
-  problem.host_buffers = 3;
-  EXPECT_EQ(DefaultBound(problem).file_write, 0);
+  // A parameter in a file is written with them and read by itself.
+  problem.in_file[static_cast<size_t>(problem.updates[0].parameter)] = true;
+  EXPECT_EQ(DefaultBound(problem).file_read, 180 + 10);
+  EXPECT_EQ(DefaultBound(problem).file_write, 360 + 20);
 }
 
 TEST(LowerBound, BlocksInFilesPassTheFileLane) {
@@ -327,9 +331,22 @@ TEST(LowerBound, BlocksInFilesPassTheFileLane) {
   const LowerBound bound = DefaultBound(problem);
   EXPECT_EQ(bound.host_to_device, 40);
   EXPECT_EQ(bound.device_to_host, 10);
-  // Four blocks in turn, two buffers: two thirds of the intervals stay.
-  EXPECT_EQ(bound.file_read, 5 * 4 / 3);
-  EXPECT_EQ(bound.file_write, 0);
+  EXPECT_EQ(bound.file_read, 20);
+  EXPECT_EQ(bound.file_write, 5);
+}
+
+// Four blocks in turn and two slots: one stays, so that each of the others is fetched.
+TEST(LowerBound, WhatStaysLeavesLessRoom) {
+  MovementProblem problem = Problem(
+      {1, 1, 1, 1},
+      {{1, 2, {{0, kRead}}}, {1, 2, {{1, kRead}}}, {1, 2, {{2, kRead}}}, {1, 2, {{3, kRead}}}});
+  EXPECT_EQ(DefaultBound(problem).host_to_device, 10 * 4 * 2 / 3);
+  problem.stays = {true, false, false, false};
+  EXPECT_EQ(DefaultBound(problem).host_to_device, 10 * 3);
+  problem.stays = {true, true, false, false};
+  problem.moments[2].capacity = problem.moments[3].capacity = 3;
+  problem.moments[0].capacity = problem.moments[1].capacity = 3;
+  EXPECT_EQ(DefaultBound(problem).host_to_device, 10 * 2);
 }
 
 // GANTRY_BOUND_CASES changes the number of seeds per kind.
@@ -358,6 +375,7 @@ TEST(LowerBound, IsAtMostAnySimulatedStep) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     MovementProblem problem = RandomTrainingProblem(RandomTrainingOptions(seed), seed);
     problem.link_half_duplex = seed % 5 == 0;
+    if (seed % 3 == 0) LetBlocksStay(problem, seed);
     const LowerBound bound = FullBound(problem);
     const UseCycle cycle = LinkUses(problem);
     std::vector<MovementPlan> plans;

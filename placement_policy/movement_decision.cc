@@ -1,6 +1,7 @@
 #include "placement_policy/movement_decision.h"
 
 #include <algorithm>
+#include <limits>
 #include <span>
 
 #include "base/hash.h"
@@ -12,6 +13,15 @@ namespace {
 // Gradients on their way through the host, in slots.
 constexpr int64_t kGradientSlots = 4;
 
+int64_t OffloadedSlots(const Trace& trace, int64_t offloaded) {
+  const ActivationOrder order = OrderActivations(trace);
+  int64_t slots = 0;
+  for (int64_t i = 0; i < offloaded; ++i) {
+    slots += trace.activations[static_cast<size_t>(order.offload[static_cast<size_t>(i)])].slots;
+  }
+  return slots;
+}
+
 }  // namespace
 
 uint64_t HashOf(const MovementDecision& decision) {
@@ -21,6 +31,8 @@ uint64_t HashOf(const MovementDecision& decision) {
     add(static_cast<int64_t>(choice.place));
     add(choice.states_in_file ? 1 : 0);
     add(choice.parameter_in_file ? 1 : 0);
+    add(choice.states_stay ? 1 : 0);
+    add(choice.parameter_stays ? 1 : 0);
   }
   for (const ActivationPlace place : decision.choices.activations) {
     add(static_cast<int64_t>(place));
@@ -34,6 +46,7 @@ uint64_t HashOf(const MovementDecision& decision) {
   add(static_cast<int64_t>(movement.eviction));
   add(movement.look_ahead);
   add(static_cast<int64_t>(movement.update_order));
+  add(movement.free_buffers_first ? 1 : 0);
   for (const bool keep : movement.keep) add(keep ? 1 : 0);
   for (const int32_t ahead : movement.fetch_ahead_max) add(ahead);
   for (const bool late : movement.write_late) add(late ? 1 : 0);
@@ -45,11 +58,16 @@ HostRoom HostRoomOf(const Trace& trace, const Machine& machine, const PlacementS
   HostRoom room;
   int64_t states = 0;
   int64_t parameters_max = 0;
+  int64_t parameters_least = std::numeric_limits<int64_t>::max();
   for (const TraceChunk& chunk : trace.chunks) {
     const UpdateFacts facts = UpdateFactsOf(trace, chunk);
     room.slots_needed += facts.parameter;
     parameters_max = std::max(parameters_max, facts.parameter);
+    parameters_least = std::min(parameters_least, facts.parameter);
     states = std::max(states, facts.states);
+  }
+  if (shape.parameters_resident > 0) {
+    room.slots_needed -= shape.parameters_resident * parameters_least;
   }
   int64_t buffer = std::max(states, kActivationBlockSlots);
   if (shape.parameters_in_files > 0) {
@@ -57,11 +75,7 @@ HostRoom HostRoomOf(const Trace& trace, const Machine& machine, const PlacementS
     buffer = std::max(buffer, states + parameters_max);
   }
   room.slots_needed += kGradientSlots + shape.host_buffers * buffer;
-  const ActivationOrder order = OrderActivations(trace);
-  for (int64_t i = 0; i < shape.offloaded; ++i) {
-    room.slots_needed +=
-        trace.activations[static_cast<size_t>(order.offload[static_cast<size_t>(i)])].slots;
-  }
+  if (shape.offloaded > 0) room.slots_needed += OffloadedSlots(trace, shape.offloaded);
   room.states = machine.host_slots - room.slots_needed;
   return room;
 }

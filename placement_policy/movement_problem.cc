@@ -77,6 +77,9 @@ absl::Status CheckUpdate(const MovementProblem& problem, size_t u, std::span<con
       return Bad("updates[", u, "] names block ", block, ", which another update has");
     }
     taken[static_cast<size_t>(block)] = true;
+    if (problem.block_stays(block)) {
+      return Bad("updates[", u, "] is on the host; block ", block, " stays on the device");
+    }
   }
   if (update.complete < 0 || static_cast<size_t>(update.complete) >= problem.moments.size()) {
     return Bad("updates[", u, "].complete is ", update.complete, " of ", problem.moments.size(),
@@ -145,6 +148,12 @@ absl::Status MovementProblem::Validate() const {
   if (in_file.size() != block_slots.size()) {
     return Bad("in_file has ", in_file.size(), " entries for ", block_slots.size(), " blocks");
   }
+  if (!stays.empty() && stays.size() != block_slots.size()) {
+    return Bad("stays has ", stays.size(), " entries for ", block_slots.size(), " blocks");
+  }
+  for (size_t b = 0; b < stays.size(); ++b) {
+    if (stays[b] && in_file[b]) return Bad("block ", b, " stays and is in a file");
+  }
   GANTRY_RETURN_IF_ERROR(CheckLane("host_to_device", host_to_device));
   GANTRY_RETURN_IF_ERROR(CheckLane("device_to_host", device_to_host));
   bool files = std::ranges::find(in_file, true) != in_file.end();
@@ -205,7 +214,8 @@ UseCycle LinkUses(const MovementProblem& problem) {
                problem.uses[static_cast<size_t>(to)].access == BlockAccess::kCreate) {
       l.gap = Gap::kNone;
     } else {
-      l.gap = wraps && cycle.update_of[block] >= 0 ? Gap::kNew : Gap::kSame;
+      const Gap same = problem.block_stays(use.block) ? Gap::kStays : Gap::kSame;
+      l.gap = wraps && cycle.update_of[block] >= 0 ? Gap::kNew : same;
     }
   };
   for (int32_t m = 0; m < count; ++m) {

@@ -15,11 +15,15 @@
 //     device to host, host updates, and files are lanes of their own. With half-duplex files, reads
 //     and writes share one lane.
 //   - A host update takes the gradient when its last use (`complete`) has ended: down the lane,
-//   then
-//     the update (after the norm is known, with wait_for_norm), then the parameter's next version
-//     is on the host. The device copy of the old version is dropped after its last use. States that
-//     lie in files are read before and written after, through one of `host_buffers` buffers; a
-//     parameter in a file goes with them and can be fetched when it is written.
+//     then the update (after the norm is known, with wait_for_norm), then the parameter's next
+//     version is on the host. The device copy of the old version is dropped after its last use.
+//   - What lies in files passes one of `host_buffers` buffers: states are read before each update
+//     and written after it, blocks are read before each fetch and written after each way down.
+//     Nothing is used a second time from a buffer. A parameter in a file whose states are updated
+//     on the host is written with them, and can be read when it is written.
+//   - A block that `stays` has no place beside the device: once there, it is never dropped while
+//   its
+//     content counts.
 //   - An update on the device is a moment like any other, which writes states and parameter.
 #ifndef GANTRY_PLACEMENT_POLICY_MOVEMENT_PROBLEM_H_
 #define GANTRY_PLACEMENT_POLICY_MOVEMENT_PROBLEM_H_
@@ -61,7 +65,8 @@ struct MovementProblem {
   // Device blocks whose content beside the device is a file's: fetched and written back through a
   // host buffer.
   std::vector<bool> in_file;
-  std::vector<BlockUse> uses;  // a block at most once per moment
+  std::vector<bool> stays = {};  // neither in a file nor of a host update; empty: none
+  std::vector<BlockUse> uses;    // a block at most once per moment
   std::vector<Moment> moments;
   std::vector<HostUpdate> updates;
 
@@ -85,6 +90,9 @@ struct MovementProblem {
   int64_t block_bytes(int32_t block) const {
     return block_slots[static_cast<size_t>(block)] * slot_bytes;
   }
+  bool block_stays(int32_t block) const {
+    return !stays.empty() && stays[static_cast<size_t>(block)];
+  }
 
   // Errors: kInvalidArgument naming the field: an index out of range, a block used twice in a
   // moment, a negative time; a moment whose own blocks exceed its capacity; an update of a block
@@ -94,9 +102,10 @@ struct MovementProblem {
 
 // What lies between a use of a block and its next use, which may be in the next step.
 enum class Gap : uint8_t {
-  kSame,  // the same content: the block may stay, or be dropped and fetched again
-  kNew,   // a host update makes a new version in between: it must be fetched
-  kNone,  // the next use creates it, or there is none: nothing to keep and nothing to fetch
+  kSame,   // the same content: the block may stay, or be dropped and fetched again
+  kStays,  // the same content, of a block that stays
+  kNew,    // a host update makes a new version in between: it must be fetched
+  kNone,   // the next use creates it, or there is none: nothing to keep and nothing to fetch
 };
 
 // The uses of all blocks as cycles.

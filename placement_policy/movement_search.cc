@@ -32,7 +32,10 @@ constexpr int32_t kAheadMax = 4;
 class Search {
  public:
   Search(const MovementProblem& problem, const MovementSearchOptions& options)
-      : problem_(problem), options_(options), cycle_(LinkUses(problem)) {}
+      : problem_(problem),
+        options_(options),
+        cycle_(LinkUses(problem)),
+        buffers_first_(options.free_buffers_first && UpdatesUseBuffers(problem)) {}
 
   absl::StatusOr<FoundMovement> Run() {
     const bool small = problem_.uses.size() <= kSmallUses;
@@ -44,6 +47,11 @@ class Search {
       for (const int64_t reserve : kReserves) {
         if (reserve != kReserve) Elapsed(KeepSetPlan(reserve, write_reserve));
       }
+    }
+    if (buffers_first_ && best_.has_value()) {
+      MovementPlan plan = best_->plan;
+      plan.free_buffers_first = false;
+      Elapsed(plan);
     }
     for (const int64_t look_ahead : kLookAheads) {
       if (!options_.on_demand) break;
@@ -72,7 +80,8 @@ class Search {
     reserve_ = reserve;
     return {
         .keep = ChooseKeepSet(problem_, cycle_, {.reserve = reserve, .pinned = options_.pinned}),
-        .write_reserve = write_reserve};
+        .write_reserve = write_reserve,
+        .free_buffers_first = buffers_first_};
   }
 
   void TryWriteReserves(int64_t reserve) {
@@ -185,7 +194,13 @@ class Search {
     constexpr Nanoseconds kNever = std::numeric_limits<Nanoseconds>::max();
     if (done() || (options_.allowed && !options_.allowed(plan))) return kNever;
     ++simulations_;
-    absl::StatusOr<SimulatedStep> step = Simulate(problem_, plan, {.steps_max = kStepsMax});
+    // A local search compares with where it is, which need not be the best.
+    const bool compares =
+        static_cast<int64_t>(problem_.uses.size()) > options_.local_search_uses_max;
+    absl::StatusOr<SimulatedStep> step = Simulate(
+        problem_, plan,
+        {.steps_max = kStepsMax,
+         .give_up_above = compares && best_.has_value() ? GiveUpAbove(best_->step.elapsed) : 0});
     if (step.ok() && !step->steady && Better(*step)) {
       step = Simulate(problem_, plan, {.steps_max = kStepsToSettle});
     }
@@ -206,6 +221,7 @@ class Search {
   const MovementProblem& problem_;
   const MovementSearchOptions& options_;
   const UseCycle cycle_;
+  const bool buffers_first_;
   std::optional<FoundMovement> best_;
   absl::Status error_;
   int64_t simulations_ = 0;
@@ -219,6 +235,14 @@ MovementPlan PlainMovement(const MovementProblem& problem, const UseCycle& cycle
   return {.keep = ChooseKeepSet(problem, cycle,
                                 {.reserve = reserves.keep, .pinned = std::move(pinned)}),
           .write_reserve = reserves.write};
+}
+
+Nanoseconds GiveUpAbove(Nanoseconds best) { return best + best / 64; }
+
+bool UpdatesUseBuffers(const MovementProblem& problem) {
+  return std::ranges::any_of(problem.updates, [](const MovementProblem::HostUpdate& update) {
+    return update.file_bytes > 0;
+  });
 }
 
 absl::StatusOr<FoundMovement> SearchMovement(const MovementProblem& problem,

@@ -31,6 +31,8 @@ struct MovementSearchOptions {
   int64_t simulations_max = 4000;
   // Also moving on demand.
   bool on_demand = true;
+  // Whether updates that free a buffer may come first; if so that is tried both ways.
+  bool free_buffers_first = false;
 };
 
 struct FoundMovement {
@@ -50,6 +52,10 @@ struct MovementReserves {
 // The plan of the keep set with these reserves.
 MovementPlan PlainMovement(const MovementProblem& problem, const UseCycle& cycle,
                            std::vector<bool> pinned, const MovementReserves& reserves);
+// What a step may take after which a simulation goes on: it may become faster as steps repeat.
+Nanoseconds GiveUpAbove(Nanoseconds best);
+// Whether states of host updates pass buffers, so that MovementPlan::free_buffers_first matters.
+bool UpdatesUseBuffers(const MovementProblem& problem);
 
 // Errors: those of Simulate, for the first candidate, when none works; kResourceExhausted when none
 // is allowed. REQUIRES: problem.Validate() is OK.

@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "base/check.h"
+#include "placement_policy/free_border.h"
 #include "placement_policy/interval_sweep.h"
+#include "placement_policy/release_shop.h"
 #include "placement_policy/trace.h"
 
 namespace gantry {
@@ -21,46 +23,6 @@ bool Changes(BlockAccess access) {
 }
 
 }  // namespace
-
-Nanoseconds SlotTime::Of(int64_t count) const {
-  return static_cast<Nanoseconds>(static_cast<Wide>(time) * count / slots);
-}
-
-void SlotTime::Include(Nanoseconds block_time, int64_t block_slots) {
-  const bool less = static_cast<Wide>(block_time) * slots < static_cast<Wide>(time) * block_slots;
-  if (is_set && !less) return;
-  is_set = true;
-  time = block_time;
-  slots = block_slots;
-}
-
-std::vector<int64_t> BaseSlots(const MovementProblem& problem, const UseCycle& cycle) {
-  std::vector<int64_t> base(problem.moments.size() + 1, 0);  // changes first, then sums
-  for (size_t use = 0; use < problem.uses.size(); ++use) {
-    const UseCycle::Link& link = cycle.links[use];
-    const int32_t block = problem.uses[use].block;
-    int64_t end = link.moment + 1;
-    const int32_t u = cycle.update_of[static_cast<size_t>(block)];
-    if (u >= 0 && problem.updates[static_cast<size_t>(u)].gradient == block &&
-        link.gap == Gap::kNone) {
-      end = problem.updates[static_cast<size_t>(u)].complete + int64_t{1};
-    }
-    const int64_t slots = problem.block_slots[static_cast<size_t>(block)];
-    base[static_cast<size_t>(link.moment)] += slots;
-    base[static_cast<size_t>(end)] -= slots;
-  }
-  for (size_t m = 1; m < base.size(); ++m) base[m] += base[m - 1];
-  base.pop_back();
-  return base;
-}
-
-std::vector<int64_t> RoomBeside(const MovementProblem& problem, const std::vector<int64_t>& base) {
-  std::vector<int64_t> room(base.size());
-  for (size_t m = 0; m < room.size(); ++m) {
-    room[m] = std::max<int64_t>(0, problem.moments[m].capacity - base[m]);
-  }
-  return room;
-}
 
 // The state of one pass over a period that begins at moment `anchor`. Positions count from it.
 struct PathBound::Cut {
@@ -85,10 +47,19 @@ struct PathBound::Cut {
   std::vector<int64_t> produced;  // by position: slots of gradients complete since the anchor
   Wide gradient = -static_cast<Wide>(kNever) * kNever;  // the best start of a gradient window
   int64_t gradient_position = 0;
-  Norm norm;                // of the step at hand
-  Norm last_norm;           // of the one before
-  std::vector<Shop> shops;  // by where a release window begins, ascending
-  Shop norm_shop;           // after the last norm
+  Norm norm;                       // of the step at hand
+  Norm last_norm;                  // of the one before
+  std::vector<ReleaseShop> shops;  // by where a release window begins, ascending
+  ReleaseShop norm_shop;           // after the last norm
+
+  // Windows across the border, wherever updates run.
+  struct Border {
+    int64_t position = 0;
+    Nanoseconds begin = 0;
+    int64_t count = 0;  // chunks
+  };
+  std::vector<Border> borders;
+  std::vector<Nanoseconds> computed;  // by position: of all moments before
 
   void Offer(int64_t position, Nanoseconds time, Parent parent) {
     const auto p = static_cast<size_t>(position);
@@ -132,6 +103,20 @@ PathBound::PathBound(const MovementProblem& problem, const UseCycle& cycle)
   }
   for (const MovementProblem::HostUpdate& update : problem.updates) {
     release_.push_back(problem.wait_for_norm ? last : update.complete);
+  }
+}
+
+PathBound::PathBound(const MovementProblem& problem, const UseCycle& cycle,
+                     const FreeBorder& border)
+    : PathBound(problem, cycle) {
+  GANTRY_CHECK(problem.updates.empty());
+  border_ = &border;
+  border_completes_.resize(problem.moments.size());
+  border_first_used_.resize(problem.moments.size());
+  for (size_t c = 0; c < border.chunks.size(); ++c) {
+    const auto index = static_cast<int32_t>(c);
+    border_completes_[static_cast<size_t>(border.chunks[c].complete)].push_back(index);
+    border_first_used_[static_cast<size_t>(border.chunks[c].first_use)].push_back(index);
   }
 }
 
@@ -230,8 +215,9 @@ std::vector<Nanoseconds> PathBound::WritesFrom(int64_t start) const {
     const MovementProblem::Moment& moment = problem_.moments[ended];
     for (int64_t i = moment.first_use; i < moment.first_use + moment.use_count; ++i) {
       const BlockUse& use = problem_.uses[static_cast<size_t>(i)];
+      const Gap gap = cycle_.links[static_cast<size_t>(i)].gap;
       if (Changes(use.access)) set(use.block, true);
-      if (cycle_.links[static_cast<size_t>(i)].gap == Gap::kNone) set(use.block, false);
+      if (gap == Gap::kNone || gap == Gap::kStays) set(use.block, false);
     }
     for (const int32_t u : completes_[ended]) {
       set(problem_.updates[static_cast<size_t>(u)].gradient, true);
@@ -278,6 +264,12 @@ void PathBound::Pass(int64_t anchor, LowerBound& result) const {
   cut.parents.assign(static_cast<size_t>(count_) + 1, Parent());
   cut.produced.assign(static_cast<size_t>(count_) + 1, 0);
   PrepareShops(cut);
+  cut.computed.assign(static_cast<size_t>(count_) + 1, 0);
+  for (int64_t p = 0; p < count_; ++p) {
+    const auto index = static_cast<size_t>(p);
+    cut.computed[index + 1] =
+        cut.computed[index] + problem_.moments[moment_index(cut.anchor + p)].compute;
+  }
   for (int64_t position = 0; position <= count_; ++position) {
     Reach(cut, position);
     if (position < count_) Leave(cut, position);
@@ -288,12 +280,17 @@ void PathBound::Pass(int64_t anchor, LowerBound& result) const {
 // Release windows begin at moments of this step, before the border, that complete a gradient.
 void PathBound::PrepareShops(Cut& cut) const {
   std::vector<int64_t> begins;
+  const auto& completes = border_ == nullptr ? completes_ : border_completes_;
   for (int64_t m = cut.anchor; m < count_; ++m) {
-    if (!completes_[static_cast<size_t>(m)].empty()) begins.push_back(m - cut.anchor);
+    if (!completes[static_cast<size_t>(m)].empty()) begins.push_back(m - cut.anchor);
   }
   const size_t shops = std::min(begins.size(), kReleaseBeginsMax);
   for (size_t i = 0; i < shops; ++i) {
-    Shop shop;
+    if (border_ != nullptr) {
+      cut.borders.push_back({.position = begins[i * begins.size() / shops]});
+      continue;
+    }
+    ReleaseShop shop;
     shop.position = begins[i * begins.size() / shops];
     cut.shops.push_back(shop);
   }
@@ -311,13 +308,34 @@ void PathBound::Reach(Cut& cut, int64_t position) const {
   if (position == cut.border) {
     cut.last_norm = cut.norm;
     cut.norm = Cut::Norm();
-    cut.norm_shop = Shop();
+    cut.norm_shop = ReleaseShop();
     cut.norm_shop.begin = cut.last_norm.time();
     cut.norm_shop.position = cut.last_norm.from();
   }
   if (position == 0) return;
   ReachByWindows(cut, position);
   ReachByUpdates(cut, position);
+  if (border_ != nullptr && position >= cut.border) ReachByBorder(cut, position);
+}
+
+void PathBound::ReachByBorder(Cut& cut, int64_t position) const {
+  const std::vector<int32_t>& used = border_first_used_[moment_index(cut.anchor + position)];
+  if (used.empty()) return;
+  for (const int32_t chunk : used) {
+    const int64_t complete = border_->chunks[static_cast<size_t>(chunk)].complete - cut.anchor;
+    for (Cut::Border& border : cut.borders) {
+      if (border.position > complete) break;
+      ++border.count;
+    }
+  }
+  for (const Cut::Border& border : cut.borders) {
+    if (border.count == 0) continue;
+    const Nanoseconds compute = cut.computed[static_cast<size_t>(position)] -
+                                cut.computed[static_cast<size_t>(border.position) + 1];
+    const int64_t room = room_[moment_index(cut.anchor + border.position)];
+    cut.Offer(position, border.begin + border_->Least(border.count, room, compute),
+              {.is_edge = true, .edge = LowerBound::Edge::kRelease, .from = border.position});
+  }
 }
 
 void PathBound::ReachByWindows(Cut& cut, int64_t position) const {
@@ -362,20 +380,21 @@ void PathBound::ReachByUpdates(Cut& cut, int64_t position) const {
   }
   if (!next_step || first_used_[moment].empty()) return;
   for (const int32_t u : first_used_[moment]) {
-    Join(cut.norm_shop, u);
-    const int64_t complete = problem_.updates[static_cast<size_t>(u)].complete - cut.anchor;
-    for (Shop& shop : cut.shops) {
+    const MovementProblem::HostUpdate& update = problem_.updates[static_cast<size_t>(u)];
+    cut.norm_shop.Add(problem_, update);
+    const int64_t complete = update.complete - cut.anchor;
+    for (ReleaseShop& shop : cut.shops) {
       if (shop.position > complete) break;
-      Join(shop, u);
+      shop.Add(problem_, update);
     }
   }
   if (problem_.wait_for_norm && cut.last_norm.is_known) {
-    cut.Offer(position, cut.norm_shop.begin + TwoMachines(cut.norm_shop),
+    cut.Offer(position, cut.norm_shop.begin + cut.norm_shop.TwoMachines(problem_),
               {.is_edge = true, .edge = LowerBound::Edge::kNorm, .from = cut.norm_shop.position});
   }
-  for (const Shop& shop : cut.shops) {
-    if (shop.count == 0) continue;
-    cut.Offer(position, shop.begin + ThreeMachines(shop),
+  for (const ReleaseShop& shop : cut.shops) {
+    if (shop.count() == 0) continue;
+    cut.Offer(position, shop.begin + shop.ThreeMachines(problem_),
               {.is_edge = true, .edge = LowerBound::Edge::kRelease, .from = shop.position});
   }
 }
@@ -403,6 +422,9 @@ void PathBound::Leave(Cut& cut, int64_t position) const {
     cut.norm.moment = end;
     cut.norm.moment_position = position;
   }
+  for (Cut::Border& border : cut.borders) {
+    if (border.position == position && position < cut.border) border.begin = end;
+  }
   if (completes_[moment].empty()) return;
   cut.norm.is_known = true;
   if (end > cut.norm.down) {
@@ -413,71 +435,23 @@ void PathBound::Leave(Cut& cut, int64_t position) const {
     const int32_t gradient_block = problem_.updates[static_cast<size_t>(u)].gradient;
     cut.norm.down += LaneTime(problem_.device_to_host, problem_.block_bytes(gradient_block));
   }
-  for (Shop& shop : cut.shops) {
+  for (ReleaseShop& shop : cut.shops) {
     if (shop.position == position && position < cut.border) shop.begin = end;
   }
-}
-
-void PathBound::Join(Shop& shop, int32_t update_index) const {
-  const MovementProblem::HostUpdate& update = problem_.updates[static_cast<size_t>(update_index)];
-  const Nanoseconds down = LaneTime(problem_.device_to_host, problem_.block_bytes(update.gradient));
-  const Nanoseconds up = LaneTime(problem_.host_to_device, problem_.block_bytes(update.parameter));
-  ++shop.count;
-  shop.down_sum += down;
-  shop.update_sum += update.update;
-  shop.up_sum += up;
-  shop.down_least = std::min(shop.down_least, down);
-  shop.update_least = std::min(shop.update_least, update.update);
-  shop.up_least = std::min(shop.up_least, up);
-  shop.before_up_least = std::min(shop.before_up_least, down + update.update);
-  shop.after_down_least = std::min(shop.after_down_least, update.update + up);
-  if (update.file_bytes == 0) return;
-  Nanoseconds file = LaneTime(problem_.file_read, update.file_bytes);
-  if (problem_.file_half_duplex) file += LaneTime(problem_.file_write, update.file_bytes);
-  ++shop.in_file;
-  shop.file_least = std::min(shop.file_least, file);
-  shop.after_file_least = std::min(shop.after_file_least, update.update + up);
-}
-
-// From the end of the moment that begins it to the end of the last fetch.
-Nanoseconds PathBound::ThreeMachines(const Shop& shop) const {
-  Nanoseconds time = shop.down_sum + shop.after_down_least;
-  time = std::max(time, shop.down_least + shop.update_sum + shop.up_least);
-  time = std::max(time, shop.before_up_least + shop.up_sum);
-  if (problem_.link_half_duplex) time = std::max(time, shop.down_sum + shop.up_sum);
-  return std::max(time, FilesBefore(shop));
-}
-
-// From the norm to the end of the last fetch.
-Nanoseconds PathBound::TwoMachines(const Shop& shop) const {
-  const Nanoseconds time =
-      std::max(shop.update_sum + shop.up_least, shop.update_least + shop.up_sum);
-  return std::max(time, FilesBefore(shop));
-}
-
-// Buffers can hold the states of some before; the others' are read, each into a buffer that a write
-// has freed, and the last of them is still to be updated and fetched.
-Nanoseconds PathBound::FilesBefore(const Shop& shop) const {
-  const int64_t read = shop.in_file - problem_.host_buffers;
-  return read <= 0 ? 0 : read * shop.file_least + shop.after_file_least;
 }
 
 void PathBound::Record(const Cut& cut, LowerBound& result) const {
   result.path = cut.start.back();
   result.fetch_stall = result.write_stall = result.release_stall = 0;
   result.windows.clear();
-  std::vector<Nanoseconds> computed(cut.start.size(), 0);
-  for (int64_t p = 0; p < count_; ++p) {
-    const auto index = static_cast<size_t>(p);
-    computed[index + 1] = computed[index] + problem_.moments[moment_index(cut.anchor + p)].compute;
-  }
   int64_t position = count_;
   while (position > 0) {
     const auto p = static_cast<size_t>(position);
     const Parent& parent = cut.parents[p];
     const auto from = static_cast<size_t>(parent.from);
     if (parent.is_edge) {
-      const Nanoseconds stall = cut.start[p] - cut.start[from] - (computed[p] - computed[from]);
+      const Nanoseconds stall =
+          cut.start[p] - cut.start[from] - (cut.computed[p] - cut.computed[from]);
       result.windows.push_back({.edge = parent.edge,
                                 .begin = static_cast<int32_t>(cut.anchor + parent.from),
                                 .end = static_cast<int32_t>(cut.anchor + position),

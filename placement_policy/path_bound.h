@@ -3,39 +3,23 @@
 #ifndef GANTRY_PLACEMENT_POLICY_PATH_BOUND_H_
 #define GANTRY_PLACEMENT_POLICY_PATH_BOUND_H_
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
 #include "base/clock.h"
+#include "placement_policy/free_border.h"
 #include "placement_policy/lower_bound.h"
 #include "placement_policy/movement_problem.h"
+#include "placement_policy/slot_room.h"
 
 namespace gantry {
 
-// Time per slot as a fraction: the least of any block counted.
-struct SlotTime {
-  Nanoseconds time = 0;
-  int64_t slots = 1;
-
-  bool is_set = false;
-
-  // Time of `count` slots, rounded down.
-  Nanoseconds Of(int64_t count) const;
-  // Takes a block's time into account.
-  void Include(Nanoseconds block_time, int64_t block_slots);
-};
-
-// Slots at each moment of the blocks that it uses, and of gradients from their last use until they
-// are complete.
-std::vector<int64_t> BaseSlots(const MovementProblem& problem, const UseCycle& cycle);
-// Slots left beside `base`, at least 0.
-std::vector<int64_t> RoomBeside(const MovementProblem& problem, const std::vector<int64_t>& base);
-
 class PathBound {
  public:
-  // Keeps references to both arguments.
+  // Keeps references to its arguments. `border`: of a problem without host updates, the updates
+  // that each step has nevertheless, somewhere.
   PathBound(const MovementProblem& problem, const UseCycle& cycle);
+  PathBound(const MovementProblem& problem, const UseCycle& cycle, const FreeBorder& border);
 
   // Sets result.path, its parts and windows. REQUIRES: at least one moment.
   void Compute(const LowerBoundOptions& options, LowerBound& result);
@@ -54,23 +38,6 @@ class PathBound {
     LowerBound::Edge edge = LowerBound::Edge::kFetch;
     int64_t from = 0;
   };
-  // Updates of one subset, as jobs of a flow shop: down, update, up.
-  struct Shop {
-    Nanoseconds begin = 0;  // earliest start of the first machine
-    int64_t position = 0;   // of the moment at whose end that is
-    int64_t count = 0;
-    Nanoseconds down_sum = 0;
-    Nanoseconds update_sum = 0;
-    Nanoseconds up_sum = 0;
-    Nanoseconds down_least = kNever;
-    Nanoseconds update_least = kNever;
-    Nanoseconds up_least = kNever;
-    Nanoseconds before_up_least = kNever;   // down + update
-    Nanoseconds after_down_least = kNever;  // update + up
-    int64_t in_file = 0;
-    Nanoseconds file_least = kNever;        // a read; and a write when they share the device
-    Nanoseconds after_file_least = kNever;  // update + up, of those in files
-  };
   struct Cut;  // the state of one pass
 
   static constexpr Nanoseconds kNever = int64_t{1} << 60;
@@ -83,11 +50,8 @@ class PathBound {
   void Reach(Cut& cut, int64_t position) const;
   void ReachByWindows(Cut& cut, int64_t position) const;
   void ReachByUpdates(Cut& cut, int64_t position) const;
+  void ReachByBorder(Cut& cut, int64_t position) const;
   void Leave(Cut& cut, int64_t position) const;
-  void Join(Shop& shop, int32_t update) const;
-  Nanoseconds ThreeMachines(const Shop& shop) const;
-  Nanoseconds TwoMachines(const Shop& shop) const;
-  Nanoseconds FilesBefore(const Shop& shop) const;
   void Record(const Cut& cut, LowerBound& result) const;
   size_t moment_index(int64_t time) const { return static_cast<size_t>(time % count_); }
 
@@ -103,6 +67,9 @@ class PathBound {
   std::vector<std::vector<int32_t>> first_used_;  // by moment: updates of parameters first used
   std::vector<int64_t> complete_slots_;           // by moment, of the gradients
   std::vector<Window> windows_;
+  const FreeBorder* border_ = nullptr;
+  std::vector<std::vector<int32_t>> border_completes_;   // by moment: chunks of border_
+  std::vector<std::vector<int32_t>> border_first_used_;  // by moment: the same
 };
 
 }  // namespace gantry

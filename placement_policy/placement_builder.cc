@@ -24,6 +24,7 @@ PlacementBuilder::PlacementBuilder(const Trace& trace, const Machine& machine, b
   std::vector<int64_t> first(trace_.chunks.size(), static_cast<int64_t>(trace_.moments.size()));
   std::vector<int32_t> chunk_of(trace_.block_slots.size(), -1);
   std::vector<bool> updated(trace_.chunks.size(), false);
+  room_least_ = machine_.device_slots;
   for (size_t c = 0; c < trace_.chunks.size(); ++c) {
     chunk_of[static_cast<size_t>(trace_.chunks[c].parameter)] = static_cast<int32_t>(c);
     const int32_t gradient = trace_.chunks[c].gradient;
@@ -33,7 +34,10 @@ PlacementBuilder::PlacementBuilder(const Trace& trace, const Machine& machine, b
     const Moment& moment = trace_.moments[m];
     if (moment.phase == Phase::kOptimizer) continue;
     compute_seconds_ += static_cast<double>(moment.compute) * machine_.rates.compute_scale / 1e9;
+    // Saved activations can leave.
+    int64_t own = activations() > 0 ? 0 : moment.activation_slots;
     for (const BlockUse& use : trace_.uses_of(moment)) {
+      own += trace_.block_slots[static_cast<size_t>(use.block)];
       const int32_t c = chunk_of[static_cast<size_t>(use.block)];
       if (c < 0) continue;
       const auto index = static_cast<size_t>(c);
@@ -43,6 +47,7 @@ PlacementBuilder::PlacementBuilder(const Trace& trace, const Machine& machine, b
       }
       first[index] = std::min(first[index], static_cast<int64_t>(m));
     }
+    room_least_ = std::min(room_least_, machine_.device_slots - own);
   }
   for (size_t c = 0; c < trace_.chunks.size(); ++c) {
     if (updated[c]) order_.push_back(static_cast<int32_t>(c));
@@ -57,11 +62,13 @@ PlacementBuilder::PlacementBuilder(const Trace& trace, const Machine& machine, b
 absl::StatusOr<PlacementShape> PlacementBuilder::Complete(PlacementShape shape) const {
   shape.resident = std::clamp<int64_t>(shape.resident, 0, updated());
   shape.streamed = std::clamp<int64_t>(shape.streamed, 0, updated() - shape.resident);
+  shape.parameters_resident = std::clamp<int64_t>(shape.parameters_resident, 0, shape.resident);
   shape.next_forward = std::clamp<int64_t>(shape.next_forward, 0, shape.streamed);
   shape.offloaded = std::clamp<int64_t>(shape.offloaded, 0, activations());
   shape.recomputed = std::clamp<int64_t>(shape.recomputed, 0, activations() - shape.offloaded);
   shape.in_files = 0;
   shape.parameters_in_files = 0;
+  const int64_t wanted_buffers = shape.host_buffers;
   if (machine_.unified) {
     shape.host_buffers = 0;
     return shape;
@@ -69,6 +76,7 @@ absl::StatusOr<PlacementShape> PlacementBuilder::Complete(PlacementShape shape) 
   const int64_t others = updated() - shape.resident;
   PlacementShape in_memory = shape;
   in_memory.host_buffers = 0;
+  in_memory.parameters_resident = 0;
   const HostRoom room = HostRoomOf(trace_, machine_, in_memory);
   if (room.states >= others * states_max_) return in_memory;
   if (!machine_.has_file_tier) {
@@ -78,20 +86,23 @@ absl::StatusOr<PlacementShape> PlacementBuilder::Complete(PlacementShape shape) 
   }
   shape.host_buffers = std::max<int64_t>(shape.host_buffers, 2);
   HostRoom beside = HostRoomOf(trace_, machine_, shape);
+  const auto give_up_buffers = [&](int64_t least) {
+    while (beside.states < 0 && shape.host_buffers > least) {
+      --shape.host_buffers;
+      beside = HostRoomOf(trace_, machine_, shape);
+    }
+  };
+  give_up_buffers(2);
   if (beside.states < 0 && parameters_max_ > 0) {
-    shape.host_buffers = std::max<int64_t>(shape.host_buffers, 4);
+    shape.host_buffers = std::max<int64_t>(wanted_buffers, 4);
     // Buffers are larger when parameters go with the states.
     shape.parameters_in_files = 1;
     beside = HostRoomOf(trace_, machine_, shape);
     const auto chunks = static_cast<int64_t>(trace_.chunks.size());
     const int64_t more = CeilDiv(std::max<int64_t>(-beside.states, 0), parameters_max_);
-    shape.parameters_in_files = std::min(1 + more, chunks);
+    shape.parameters_in_files = std::min(1 + more, chunks - shape.parameters_resident);
     beside = HostRoomOf(trace_, machine_, shape);
-    // As many buffers as fit.
-    while (beside.states < 0 && shape.host_buffers > 4) {
-      --shape.host_buffers;
-      beside = HostRoomOf(trace_, machine_, shape);
-    }
+    give_up_buffers(4);
   }
   if (beside.states < 0) {
     return ResourceExhausted("host memory: ", beside.slots_needed, " slots are needed for ",
@@ -123,6 +134,9 @@ absl::StatusOr<MovementDecision> PlacementBuilder::Place(const PlacementShape& w
     ChunkChoice& choice = decision.choices.chunks[c];
     if (i < shape.resident) {
       choice.place = UpdatePlace::kDevice;
+      // Host memory has no room for more states than it holds.
+      choice.states_stay = shape.in_files > 0 || shape.parameters_resident > 0;
+      choice.parameter_stays = i < shape.parameters_resident;
       decision.resident[c] = true;
       continue;
     }
@@ -133,10 +147,11 @@ absl::StatusOr<MovementDecision> PlacementBuilder::Place(const PlacementShape& w
     }
     choice.states_in_file = Spread(j, others, shape.in_files);
   }
-  const auto chunks = static_cast<int64_t>(trace_.chunks.size());
-  for (int64_t c = 0; c < chunks; ++c) {
-    decision.choices.chunks[static_cast<size_t>(c)].parameter_in_file =
-        Spread(c, chunks, shape.parameters_in_files);
+  const int64_t beside = std::ssize(trace_.chunks) - shape.parameters_resident;
+  int64_t in_files = 0;
+  for (ChunkChoice& choice : decision.choices.chunks) {
+    if (choice.parameter_stays) continue;
+    choice.parameter_in_file = Spread(in_files++, beside, shape.parameters_in_files);
   }
   GANTRY_ASSIGN_OR_RETURN(decision.training, BuildProblem(trace_, machine_, decision.choices));
   return decision;
@@ -157,7 +172,8 @@ absl::Status PlacementBuilder::CheckHost(const MovementDecision& decision,
   int64_t leave = 0;
   const MovementProblem& problem = decision.training.problem;
   for (size_t c = 0; c < decision.resident.size(); ++c) {
-    if (!decision.resident[c] || decision.training.states[c] < 0) continue;
+    const int32_t states = decision.training.states[c];
+    if (!decision.resident[c] || states < 0 || problem.block_stays(states)) continue;
     if (movement.mode == MovementPlan::Mode::kOnDemand) {
       ++leave;  // it may at any time
       continue;
@@ -209,16 +225,8 @@ double PlacementBuilder::LaneSeconds(const PlacementShape& shape) const {
                    compute_seconds_ + again + device / rate(rates.device_memory_bytes_per_second)});
 }
 
-int64_t PlacementBuilder::ResidentMax() const {
-  if (states_max_ == 0) return 0;
-  int64_t least = machine_.device_slots;
-  for (const Moment& moment : trace_.moments) {
-    if (moment.phase == Phase::kOptimizer) continue;
-    least = std::min(least, machine_.device_slots - moment.activation_slots);
-  }
-  // What saved activations hold can be freed.
-  if (activations() > 0) least = machine_.device_slots;
-  return std::clamp<int64_t>(least / states_max_, 0, updated());
+int64_t PlacementBuilder::ResidentMaxOf(int64_t slots) const {
+  return slots == 0 ? 0 : std::clamp<int64_t>(room_least_ / slots, 0, updated());
 }
 
 }  // namespace gantry

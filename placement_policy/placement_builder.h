@@ -40,12 +40,16 @@ class PlacementBuilder {
   // memory too. Errors: kResourceExhausted when there is not enough.
   absl::Status CheckHost(const MovementDecision& decision, const MovementPlan& movement) const;
 
-  // What the lanes carry at least with this shape, and computing, in seconds; and the most chunks
-  // whose states fit the device beside what every moment needs.
+  // What the lanes carry at least with this shape, and computing, in seconds.
   double LaneSeconds(const PlacementShape& shape) const;
-  int64_t ResidentMax() const;
+  // The most chunks whose states, without or with their parameters, fit the device beside what
+  // every moment needs.
+  int64_t ResidentMax() const { return ResidentMaxOf(states_max_); }
+  int64_t ResidentMaxWithParameters() const { return ResidentMaxOf(states_max_ + parameters_max_); }
 
  private:
+  int64_t ResidentMaxOf(int64_t slots) const;
+
   const Trace& trace_;
   const Machine& machine_;
   const bool wait_for_norm_;
@@ -54,6 +58,7 @@ class PlacementBuilder {
   int64_t states_max_ = 0;
   int64_t parameters_max_ = 0;  // slots of one chunk
   double compute_seconds_ = 0;
+  int64_t room_least_ = 0;  // device slots beside what a moment uses
 };
 
 }  // namespace gantry

@@ -15,7 +15,7 @@ std::vector<int64_t> PlannedSlack(const MovementProblem& problem, const UseCycle
     int64_t end = link.moment + 1;
     if (gradient && link.gap == Gap::kNone) {
       end = problem.updates[static_cast<size_t>(u)].complete + 1;
-    } else if (link.gap == Gap::kSame && keep[use]) {
+    } else if (link.gap == Gap::kStays || (link.gap == Gap::kSame && keep[use])) {
       end = link.moment + link.distance;
     }
     const int64_t slots = problem.block_slots[static_cast<size_t>(block)];

@@ -1,8 +1,9 @@
 #include "placement_policy/planner.h"
 
 #include <algorithm>
+#include <limits>
+#include <map>
 #include <optional>
-#include <set>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -24,10 +25,14 @@ namespace gantry {
 namespace {
 
 constexpr int64_t kHostBuffers = 8;
+constexpr int64_t kFewBuffers = 3;
 // Steps simulated of a candidate; one that is the best so far and does not repeat gets more.
 constexpr int64_t kStepsToSettle = 96;
 // Seeds of the number of streamed chunks: so many between none and all.
 constexpr int64_t kStreamedSteps = 64;
+// Where a simulation costs next to nothing, it climbs from so many other seeds, too.
+constexpr int64_t kSmallUpdated = 256;
+constexpr size_t kOtherSeeds = 3;
 // Near enough to what the lanes allow to stop looking for placements.
 constexpr double kNearEnough = 1.0005;
 
@@ -42,9 +47,11 @@ class Planner {
   absl::StatusOr<MovementDecision> Run() {
     absl::Status first_error;
     for (const PlacementShape& seed : Seeds()) {
-      const absl::Status tried = Try(seed);
-      if (!tried.ok() && first_error.ok()) first_error = tried;
+      const absl::StatusOr<Nanoseconds> tried = Try(seed);
+      if (tried.ok()) seeds_.emplace_back(*tried, seed);
+      if (!tried.ok() && first_error.ok()) first_error = tried.status();
     }
+    std::ranges::stable_sort(seeds_, {}, [](const auto& seed) { return seed.first; });
     if (!best_.has_value()) {
       return first_error.ok() ? ResourceExhausted("no placement was tried") : first_error;
     }
@@ -53,7 +60,7 @@ class Planner {
     if (reserves_ != MovementReserves() && chooses_places() && !NearEnough()) {
       // Other reserves move other placements well.
       seen_.clear();
-      ClimbIn(PlaceDirections(), tried_ + options_.placements_max / 4);
+      ClimbIn(PlaceDirections(), tried_ + options_.placements_max / 4, BestPlace());
       SearchMoves();
     }
     if (!options_.keep_sets_only) TryPolicies();
@@ -67,8 +74,12 @@ class Planner {
     const MovementProblem& problem = decision.training.problem;
     decision.movement = PlainMovement(problem, LinkUses(problem),
                                       PlacementBuilder::PinnedBlocks(decision), reserves_);
+    decision.movement.free_buffers_first =
+        options_.free_buffers_first && UpdatesUseBuffers(problem);
     GANTRY_RETURN_IF_ERROR(builder_.CheckHost(decision, decision.movement));
-    GANTRY_ASSIGN_OR_RETURN(decision.predicted, Simulate(problem, decision.movement, {}));
+    const Nanoseconds give_up = best_.has_value() ? GiveUpAbove(best_->predicted.elapsed) : 0;
+    GANTRY_ASSIGN_OR_RETURN(decision.predicted,
+                            Simulate(problem, decision.movement, {.give_up_above = give_up}));
     if (!decision.predicted.steady && Better(decision)) {
       GANTRY_ASSIGN_OR_RETURN(decision.predicted,
                               Simulate(problem, decision.movement, {.steps_max = kStepsToSettle}));
@@ -84,35 +95,39 @@ class Planner {
     return !options_.host_updates_only && !machine_.unified && builder_.updated() > 0;
   }
   bool chooses_activations() const {
-    return options_.activations == PlannerOptions::Activations::kChosen &&
-           (options_.leave || options_.compute_again) && builder_.activations() > 0;
+    return options_.move_activations && !options_.all_may_leave &&
+           (options_.may_leave || options_.may_compute_again) && builder_.activations() > 0;
   }
   // What the options allow of a shape.
   PlacementShape Allowed(PlacementShape shape) const {
     if (!options_.next_forward) shape.next_forward = 0;
-    if (!chooses_activations() || !options_.leave) shape.offloaded = 0;
-    if (!chooses_activations() || !options_.compute_again) shape.recomputed = 0;
-    if (options_.activations == PlannerOptions::Activations::kLeave) {
-      shape.offloaded = builder_.activations();
-    }
+    if (!chooses_activations() || !options_.may_leave) shape.offloaded = 0;
+    if (!chooses_activations() || !options_.may_compute_again) shape.recomputed = 0;
+    if (options_.all_may_leave) shape.offloaded = builder_.activations();
     return shape;
   }
 
-  // Tries a placement; keeps it when it is the best so far.
-  absl::Status Try(const PlacementShape& wanted) {
+  static constexpr Nanoseconds kNever = std::numeric_limits<Nanoseconds>::max();
+
+  // Tries a placement; keeps it when it is the best so far. How long its step is; kNever when that
+  // is known not to be better.
+  absl::StatusOr<Nanoseconds> Try(const PlacementShape& wanted) {
     GANTRY_ASSIGN_OR_RETURN(const PlacementShape shape, builder_.Complete(Allowed(wanted)));
-    const auto key = std::tuple(shape.resident, shape.streamed, shape.next_forward,
-                                shape.host_buffers, shape.offloaded, shape.recomputed);
-    if (!seen_.insert(key).second) return absl::OkStatus();
+    const auto key =
+        std::tuple(shape.resident, shape.parameters_resident, shape.streamed, shape.next_forward,
+                   shape.host_buffers, shape.offloaded, shape.recomputed);
+    const auto [seen, is_new] = seen_.emplace(key, kNever);
+    if (!is_new) return seen->second;
     // Totals of the lanes alone can tell that it is not better.
     if (best_.has_value() &&
         builder_.LaneSeconds(shape) * 1e9 > static_cast<double>(best_->predicted.elapsed)) {
-      return absl::OkStatus();
+      return kNever;
     }
     ++tried_;
     GANTRY_ASSIGN_OR_RETURN(MovementDecision decision, Evaluate(shape));
+    seen->second = decision.predicted.elapsed;
     if (Better(decision)) best_ = std::move(decision);
-    return absl::OkStatus();
+    return seen->second;
   }
 
   // ---------------------------------------------------------------- where to begin
@@ -120,6 +135,7 @@ class Planner {
   // Every way to place updates with all activations kept, and some with fewer kept.
   std::vector<PlacementShape> Seeds() {
     std::vector<PlacementShape> seeds;
+    if (options_.start.has_value()) seeds.push_back(*options_.start);
     AddSeeds({.host_buffers = kHostBuffers}, seeds);
     if (!chooses_activations()) return seeds;
     const int64_t all = builder_.activations();
@@ -138,19 +154,38 @@ class Planner {
   }
 
   void AddSeeds(const PlacementShape& from, std::vector<PlacementShape>& seeds) {
+    const size_t first = seeds.size();
     seeds.push_back(from);
     ideal_ = std::min(ideal_, SecondsOf(from));
-    if (!chooses_places()) {
-      for (const int64_t factor : {2, 4}) {
-        seeds.push_back(from);
-        seeds.back().host_buffers = from.host_buffers * factor;
-      }
-      return;
+    for (const int64_t buffers : {kFewBuffers, 2 * from.host_buffers, 4 * from.host_buffers}) {
+      seeds.push_back(from);
+      seeds.back().host_buffers = buffers;
     }
+    if (!chooses_places()) return;
     const int64_t most = builder_.ResidentMax();
-    for (const int64_t resident : {int64_t{0}, most / 4, most / 2, 3 * most / 4, 9 * most / 10}) {
-      PlacementShape shape = from;
-      shape.resident = resident;
+    for (const int64_t resident :
+         {int64_t{0}, most / 4, most / 2, 3 * most / 4, 9 * most / 10, most}) {
+      AddPlaces(from, resident, /*parameters=*/0, seeds);
+    }
+    if (machine_.has_file_tier) {
+      const int64_t both = builder_.ResidentMaxWithParameters();
+      for (const int64_t resident : {both / 2, 3 * both / 4, 9 * both / 10, both}) {
+        AddPlaces(from, resident, resident, seeds);
+      }
+    }
+    // The most promising first: its time rules others out.
+    std::ranges::stable_sort(seeds.begin() + static_cast<int64_t>(first), seeds.end(), {},
+                             [this](const PlacementShape& shape) { return SecondsOf(shape); });
+  }
+
+  void AddPlaces(const PlacementShape& from, int64_t resident, int64_t parameters,
+                 std::vector<PlacementShape>& seeds) {
+    PlacementShape shape = from;
+    shape.resident = resident;
+    shape.parameters_resident = parameters;
+    for (const int64_t buffers : {from.host_buffers, kFewBuffers}) {
+      shape.host_buffers = buffers;
+      shape.streamed = shape.next_forward = 0;
       seeds.push_back(shape);
       shape.streamed = FewestStreamed(shape);
       if (shape.streamed == 0) continue;
@@ -166,13 +201,16 @@ class Planner {
   }
 
   // The fewest streamed chunks with which the lanes' totals are least.
-  int64_t FewestStreamed(PlacementShape shape) {
+  int64_t FewestStreamed(const PlacementShape& from) {
+    const absl::StatusOr<PlacementShape> complete = builder_.Complete(from);
+    if (!complete.ok()) return 0;
+    PlacementShape shape = *complete;
     int64_t fewest = 0;
     double least = 1e30;
     const int64_t others = builder_.updated() - shape.resident;
     for (int64_t i = 0; i <= kStreamedSteps; ++i) {
-      shape.streamed = others * i / kStreamedSteps;
-      const double time = SecondsOf(shape);
+      shape.streamed = others * i / kStreamedSteps;  // of no consequence for what is in files
+      const double time = builder_.LaneSeconds(shape);
       ideal_ = std::min(ideal_, time);
       if (time < least * 0.9999) {
         least = time;
@@ -191,21 +229,29 @@ class Planner {
   // From the best seed in one direction at a time, as far as it helps, with strides that shrink.
   // First places, then activations, then both once more.
   void Climb() {
-    if (chooses_places()) ClimbIn(PlaceDirections(), options_.placements_max * 2 / 3);
+    const int64_t most = options_.placements_max;
+    if (chooses_places()) {
+      ClimbIn(PlaceDirections(), most * 2 / 3, BestPlace());
+      const bool small = builder_.updated() <= kSmallUpdated;
+      for (size_t i = 1; i < seeds_.size() && small && i <= kOtherSeeds; ++i) {
+        ClimbIn(PlaceDirections(), tried_ + most / 2, seeds_[i]);
+      }
+    }
     if (chooses_activations()) {
-      ClimbIn(ActivationDirections(), options_.placements_max * 5 / 6);
-      if (chooses_places()) ClimbIn(PlaceDirections(), options_.placements_max);
+      ClimbIn(ActivationDirections(), tried_ + most / 6, BestPlace());
+      if (chooses_places()) ClimbIn(PlaceDirections(), tried_ + most / 6, BestPlace());
     }
   }
 
   // Numbers to add to a shape's, in strides; a stride of activations is the same share of them.
   struct Direction {
     int64_t resident = 0;
+    int64_t parameters_resident = 0;
     int64_t streamed = 0;
     int64_t next_forward = 0;
     int64_t offloaded = 0;
     int64_t recomputed = 0;
-    int64_t buffers_log2 = 0;
+    int64_t buffers = 0;  // twice as many or half; with a stride of 1 one more or fewer
   };
 
   static std::vector<Direction> PlaceDirections() {
@@ -216,7 +262,8 @@ class Planner {
       directions.push_back({.resident = sign, .streamed = -sign});
       directions.push_back({.next_forward = sign});
       directions.push_back({.streamed = sign, .next_forward = sign});
-      directions.push_back({.buffers_log2 = sign});
+      directions.push_back({.parameters_resident = sign});
+      directions.push_back({.buffers = sign});
     }
     return directions;
   }
@@ -233,36 +280,48 @@ class Planner {
   PlacementShape Moved(const PlacementShape& from, const Direction& by, int64_t stride) const {
     PlacementShape shape = from;
     shape.resident += by.resident * stride;
+    const bool all_parameters = from.parameters_resident == from.resident;
+    shape.parameters_resident +=
+        (by.parameters_resident + (all_parameters ? by.resident : 0)) * stride;
     shape.streamed += by.streamed * stride;
     shape.next_forward += by.next_forward * stride;
     const int64_t few = std::max<int64_t>(
         builder_.activations() * stride / std::max<int64_t>(builder_.updated(), 1), 1);
     shape.offloaded += by.offloaded * few;
     shape.recomputed += by.recomputed * few;
-    if (by.buffers_log2 > 0) shape.host_buffers *= 2;
-    if (by.buffers_log2 < 0) shape.host_buffers = std::max<int64_t>(shape.host_buffers / 2, 2);
+    if (stride == 1) {
+      shape.host_buffers = std::max<int64_t>(shape.host_buffers + by.buffers, 2);
+    } else {
+      if (by.buffers > 0) shape.host_buffers *= 2;
+      if (by.buffers < 0) shape.host_buffers = std::max<int64_t>(shape.host_buffers / 2, 2);
+    }
     return shape;
   }
 
-  void ClimbIn(const std::vector<Direction>& directions, int64_t tries_max) {
-    const int64_t finest = std::max<int64_t>(builder_.updated() / 256, 1);
+  // A placement and how long its step is.
+  using Place = std::pair<Nanoseconds, PlacementShape>;
+  Place BestPlace() const { return {best_->predicted.elapsed, best_->shape}; }
+
+  void ClimbIn(const std::vector<Direction>& directions, int64_t tries_max, Place from) {
+    const bool files = best_->shape.in_files > 0;
+    const int64_t finest = files ? 1 : std::max<int64_t>(builder_.updated() / 256, 1);
     const auto goes_on = [&] { return tried_ < tries_max && !NearEnough(); };
+    const auto improves = [&](const PlacementShape& shape) {
+      const absl::StatusOr<Nanoseconds> time = Try(shape);  // an error: it does not fit
+      if (!time.ok() || *time >= from.first) return false;
+      from = {*time, shape};
+      return true;
+    };
     for (int64_t stride = std::max<int64_t>(builder_.updated() / 8, 1); stride >= finest;
          stride /= 2) {
       bool better = true;
       while (better && goes_on()) {
         better = false;
         for (const Direction& direction : directions) {
-          while (goes_on() && Improves(Moved(best_->shape, direction, stride))) better = true;
+          while (goes_on() && improves(Moved(from.second, direction, stride))) better = true;
         }
       }
     }
-  }
-
-  bool Improves(const PlacementShape& shape) {
-    const Nanoseconds before = best_->predicted.elapsed;
-    static_cast<void>(Try(shape));  // does not fit: not chosen
-    return best_->predicted.elapsed < before;
   }
 
   // ---------------------------------------------------------------- other ways to move
@@ -276,6 +335,7 @@ class Planner {
                                       return builder_.CheckHost(decision, plan).ok();
                                     }};
     search.on_demand = !options_.keep_sets_only;
+    search.free_buffers_first = options_.free_buffers_first;
     absl::StatusOr<FoundMovement> found = SearchMovement(problem, search);
     if (!found.ok() || found->step.elapsed >= best_->predicted.elapsed) return;
     if (found->plan.mode == MovementPlan::Mode::kKeepSet) {
@@ -307,7 +367,9 @@ class Planner {
   const PlacementBuilder builder_;
   MovementReserves reserves_;
   double ideal_ = 1e30;  // seconds: the least that the lanes allow with any seed
-  std::set<std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t>> seen_;
+  std::map<std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t>, Nanoseconds>
+      seen_;
+  std::vector<std::pair<Nanoseconds, PlacementShape>> seeds_;  // that fit, the best first
   int64_t tried_ = 0;
   std::optional<MovementDecision> best_;
 };

@@ -16,6 +16,7 @@
 #define GANTRY_PLACEMENT_POLICY_PLANNER_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "placement_policy/machine.h"
@@ -29,15 +30,19 @@ struct PlannerOptions {
   int64_t placements_max = 200;  // simulated, before ways to move at the best of them
   // Only this place for updates; the search is then over movement alone.
   bool host_updates_only = false;
-  // What an executor can do: updates in the next forward pass; ways to move other than keep sets.
+  // What an executor can do: updates in the next forward pass; ways to move other than keep sets;
+  // updates that free a host buffer before others.
   bool next_forward = true;
   bool keep_sets_only = false;
-  // What may become of saved activations: all stay; each stays, or may leave or be computed again;
-  // or all may leave, as the plan says, since what is computed again is no activation any more.
-  enum class Activations : uint8_t { kStay, kChosen, kLeave };
-  Activations activations = Activations::kChosen;
-  bool leave = true;          // with kChosen
-  bool compute_again = true;  // with kChosen
+  bool free_buffers_first = true;
+  // Saved activations may leave the device or be computed again; or only one of the two.
+  bool move_activations = true;
+  bool may_leave = true;
+  bool may_compute_again = true;
+  // Each of them may leave, where the plan says so: it is decided that none is computed again.
+  bool all_may_leave = false;
+  // A placement to begin from, beside the planner's own; that of a similar step, say.
+  std::optional<PlacementShape> start = std::nullopt;
 };
 
 // Errors: kResourceExhausted when no placement fits, naming the tier, what it needs and has;

@@ -245,7 +245,7 @@ TEST(PlannerTest, ActivationsMakeRoom) {
   for (const double share : {0.6, 1.1, 3.0}) {
     SCOPED_TRACE(share);
     setting.machine.device_slots = static_cast<int64_t>(share * static_cast<double>(most));
-    const auto kept = PlanMovement(setting.trace, setting.machine, {.activations = PlannerOptions::Activations::kStay});
+    const auto kept = PlanMovement(setting.trace, setting.machine, {.move_activations = false});
     const auto moved = PlanMovement(setting.trace, setting.machine, {});
     ASSERT_THAT(moved, IsOk());
     EXPECT_EQ(kept.ok(), share > 1.0);

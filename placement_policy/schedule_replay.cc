@@ -22,12 +22,6 @@ absl::Status Broken(const Parts&... parts) {
   return FailedPrecondition("schedule: ", parts...);
 }
 
-bool Earlier(const TimeSpan& a, const TimeSpan& b) {
-  return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
-}
-
-bool Overlap(const TimeSpan& a, const TimeSpan& b) { return a.begin < b.end && b.begin < a.end; }
-
 class Replay {
  public:
   Replay(const MovementProblem& problem, std::span<const SimulatedEvent> events)
@@ -38,7 +32,7 @@ class Replay {
     for (const SimulatedEvent& event : events) end_ = std::max(end_, event.end);
     events_.assign(events.begin(), events.end());
     std::ranges::stable_sort(events_, [](const SimulatedEvent& a, const SimulatedEvent& b) {
-      return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
+      return Earlier({a.begin, a.end}, {b.begin, b.end});
     });
   }
 
@@ -165,9 +159,8 @@ class Replay {
       updates_[static_cast<size_t>(event.update)].updates.push_back(span);
     } else {
       const bool read = event.lane == SimulatedLane::kFileRead;
-      const int64_t bytes = of_update
-                                ? problem_.updates[static_cast<size_t>(event.update)].file_bytes
-                                : problem_.block_bytes(event.block);
+      const int64_t bytes =
+          of_update ? StateBytes(event.update, read) : problem_.block_bytes(event.block);
       time = LaneTime(read ? problem_.file_read : problem_.file_write, bytes);
       if (of_update) {
         Update& update = updates_[static_cast<size_t>(event.update)];
@@ -180,6 +173,13 @@ class Replay {
     if (event.end - event.begin == time) return absl::OkStatus();
     return Broken("a transfer on lane ", Name(event.lane), " at ", event.begin, " takes ",
                   event.end - event.begin, " ns, not ", time);
+  }
+
+  // A parameter in a file is written with its states.
+  int64_t StateBytes(int32_t index, bool read) const {
+    const MovementProblem::HostUpdate& update = problem_.updates[static_cast<size_t>(index)];
+    const bool with_parameter = !read && problem_.in_file[static_cast<size_t>(update.parameter)];
+    return update.file_bytes + (with_parameter ? problem_.block_bytes(update.parameter) : 0);
   }
 
   // ------------------------------------------------------------------ blocks
@@ -214,6 +214,7 @@ class Replay {
     GANTRY_RETURN_IF_ERROR(CheckUses(index, stays));
     GANTRY_RETURN_IF_ERROR(CheckDowns(index, stays));
     GANTRY_RETURN_IF_ERROR(CheckContents(index, stays));
+    if (problem_.block_stays(index)) GANTRY_RETURN_IF_ERROR(CheckStays(index, stays));
     for (size_t i = 0; i < stays.size(); ++i) {
       if (i + 1 < stays.size() && stays[i + 1].begin < stays[i].release) {
         return Broken("block ", index, " comes at ", stays[i + 1].begin,
@@ -223,6 +224,16 @@ class Replay {
                        .end = stays[i].release,
                        .amount = problem_.block_slots[static_cast<size_t>(index)]});
     }
+    return absl::OkStatus();
+  }
+
+  // Fetched once, it is there to the end of the recording; created, as long as it is used.
+  absl::Status CheckStays(int32_t index, std::vector<Stay>& stays) const {
+    for (size_t i = 1; i < stays.size(); ++i) {
+      if (stays[i].created) continue;
+      return Broken("block ", index, " stays, and is fetched again at ", stays[i].begin);
+    }
+    if (stays.size() == 1 && !stays[0].created) stays[0].release = end_;
     return absl::OkStatus();
   }
 
@@ -348,7 +359,7 @@ class Replay {
     return what.file_bytes > 0 ? CheckStates(index) : absl::OkStatus();
   }
 
-  // Read, updated, and then either written and read again, or updated again.
+  // Read, updated, written, and so on.
   absl::Status CheckStates(int32_t index) {
     const Update& update = updates_[static_cast<size_t>(index)];
     std::vector<std::pair<TimeSpan, char>> order;
@@ -362,7 +373,7 @@ class Replay {
     Nanoseconds begin = 0;  // of the buffer's use
     for (const auto& [span, what] : order) {
       const bool follows = (what == 'r' && before == 'w') || (what == 'w' && before == 'u') ||
-                           (what == 'u' && before != 'w');
+                           (what == 'u' && before == 'r');
       if (!follows || span.begin < free) {
         return Broken("the states of update ", index, " at ", span.begin, ": '", what,
                       "' comes after '", before, "'");
@@ -435,7 +446,7 @@ class Replay {
     return absl::OkStatus();
   }
 
-  // Read and fetched; later down, and then written, or fetched again from its buffer.
+  // Read and fetched, or down and written: each the first before the second.
   absl::Status CheckFileBlock(int32_t index) {
     const Block& block = blocks_[static_cast<size_t>(index)];
     std::vector<std::pair<TimeSpan, char>> order;
@@ -445,22 +456,21 @@ class Replay {
     for (const TimeSpan& span : block.writes) order.emplace_back(span, 'w');
     std::ranges::stable_sort(
         order, [](const auto& a, const auto& b) { return Earlier(a.first, b.first); });
-    bool file_is_current = true;
+    char before = 'w';
     bool in_buffer = false;
     Nanoseconds free = 0;
     Nanoseconds begin = 0;
     for (const auto& [span, what] : order) {
-      const bool ok = (what == 'r' && file_is_current && !in_buffer) ||
-                      (what == 'f' && in_buffer) || (what == 'd' && !in_buffer) ||
-                      (what == 'w' && in_buffer && !file_is_current);
+      const bool ok = ((what == 'r' || what == 'd') && !in_buffer) ||
+                      (what == 'f' && before == 'r') || (what == 'w' && before == 'd');
       if (!ok || span.begin < free) {
-        return Broken("block ", index, " of a file at ", span.begin, ": '", what, "' too early");
+        return Broken("block ", index, " of a file at ", span.begin, ": '", what, "' comes after '",
+                      before, "'");
       }
-      if (what == 'r' || what == 'd') begin = span.begin;
-      if (what == 'd') file_is_current = false;
-      if (what == 'w') file_is_current = true;
       in_buffer = what == 'r' || what == 'd';
+      if (in_buffer) begin = span.begin;
       if (!in_buffer) buffers_.push_back({.begin = begin, .end = span.end, .amount = 1});
+      before = what;
       free = span.end;
     }
     if (in_buffer) buffers_.push_back({.begin = begin, .end = end_, .amount = 1});

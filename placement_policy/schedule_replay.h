@@ -12,6 +12,7 @@
 //     by the host update. No block is written down while a moment changes it.
 //   - A host update begins after the gradient is down, after the norm where it waits for that, and
 //     with its states in memory; so do moments that need a norm.
+//   - A block that stays is fetched at most once.
 //   - Room: drops are not events, but are free, so each block is taken to leave as soon as it may,
 //     after its last use or write-down. If even so a moment's capacity is exceeded at some instant,
 //     or the number of host buffers, no schedule has these events.

@@ -253,25 +253,37 @@ TEST(SimulatedSchedulesTest, MomentsCanWaitForTheNorm) {
   EXPECT_EQ(step.elapsed, 71 + 30 + 10 + 20);
 }
 
-// Two buffers: the states are written, and only then read again, behind the update.
+// The states are written, and only then read again, behind the update; more buffers do not help.
 TEST(SimulatedSchedulesTest, StatesInFilesAreReadBeforeAndWrittenAfter) {
   MovementProblem problem = OneChunk();
   problem.updates[0].file_bytes = kSlot;
-  problem.host_buffers = 2;
-  const SimulatedStep step = StepOf(problem, {true, true, true});
-  EXPECT_EQ(step.elapsed, 30 + 61 + 40);
-  EXPECT_EQ(step.bytes[kRead], kSlot);
-  EXPECT_EQ(step.bytes[kWrite], kSlot);
+  for (const int64_t buffers : {2, 3}) {
+    problem.host_buffers = buffers;
+    const SimulatedStep step = StepOf(problem, {true, true, true});
+    EXPECT_EQ(step.elapsed, 30 + 61 + 40);
+    EXPECT_EQ(step.bytes[kRead], kSlot);
+    EXPECT_EQ(step.bytes[kWrite], kSlot);
+  }
 }
 
-// With three, what waits to be written is used again from its buffer.
-TEST(SimulatedSchedulesTest, BuffersAreReused) {
-  MovementProblem problem = OneChunk();
-  problem.updates[0].file_bytes = kSlot;
-  problem.host_buffers = 3;
-  const SimulatedStep step = StepOf(problem, {true, true, true});
-  EXPECT_EQ(step.elapsed, 80);
-  EXPECT_EQ(step.bytes[kRead] + step.bytes[kWrite], 0);
+// One slot beside it is left: the two others take turns, whatever the plan says of the block that
+// stays, and whatever is nearest.
+TEST(SimulatedSchedulesTest, ABlockThatStaysIsNeverDropped) {
+  MovementProblem problem = InTurn(3, BlockAccess::kWrite, 12, 2);
+  problem.stays = {false, true, false};
+  const SimulatedStep step = StepOf(problem, None(problem));
+  EXPECT_EQ(step.moves[kUp], 2);
+  EXPECT_EQ(step.moves[kDown], 2);
+  for (const EvictionOrder order :
+       {EvictionOrder::kFurthestNextUse, EvictionOrder::kLeastRecentlyUsed}) {
+    const auto on_demand = Simulate(
+        problem, {.mode = MovementPlan::Mode::kOnDemand, .eviction = order, .look_ahead = 1}, {});
+    ASSERT_THAT(on_demand, IsOk());
+    EXPECT_EQ(on_demand->moves[kUp], 2);
+  }
+  problem.stays = {false, true, true};
+  EXPECT_THAT(Simulate(problem, {.keep = None(problem)}, {}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("keeps 1 slots more")));
 }
 
 // Whether some transfer of one lane overlaps one of another.
@@ -283,6 +295,31 @@ bool Overlap(const SimulatedStep& step, SimulatedLane a, SimulatedLane b) {
     }
   }
   return false;
+}
+
+// While update 2 runs, the gradients of 1, whose states are in a buffer, and 0 come down.
+TEST(SimulatedSchedulesTest, UpdatesThatFreeABufferMayComeFirst) {
+  MovementProblem problem = ThreeChunks();
+  problem.updates[1].file_bytes = kSlot;
+  MovementPlan plan = {.keep = std::vector<bool>(problem.uses.size(), true)};
+  const auto order = [&] {
+    std::vector<int32_t> updates;
+    const auto step = Simulate(problem, plan, {.record = true});
+    EXPECT_THAT(step, IsOk());
+    for (const SimulatedEvent& event : step->events) {
+      const bool update =
+          event.kind == SimulatedEvent::Kind::kTransfer && event.lane == SimulatedLane::kHostUpdate;
+      if (update && updates.size() < 3) updates.push_back(event.update);
+    }
+    return updates;
+  };
+  problem.host_buffers = 2;
+  EXPECT_EQ(order(), (std::vector<int32_t>{2, 0, 1}));
+  plan.free_buffers_first = true;
+  EXPECT_EQ(order(), (std::vector<int32_t>{2, 1, 0}));
+  // Two buffers are free: nothing waits for the third.
+  problem.host_buffers = 3;
+  EXPECT_EQ(order(), (std::vector<int32_t>{2, 0, 1}));
 }
 
 TEST(SimulatedSchedulesTest, FilesMayReadOrWriteOrBoth) {
@@ -305,15 +342,33 @@ TEST(SimulatedSchedulesTest, FilesMayReadOrWriteOrBoth) {
 TEST(SimulatedSchedulesTest, ABlockOfAFileGoesThroughABuffer) {
   MovementProblem problem = Blocks(1);
   problem.in_file[0] = true;
-  problem.host_buffers = 2;
   Add(10, 1, {{0, BlockAccess::kWrite}}, problem);
   Add(5, 1, {}, problem);
-  const SimulatedStep step = StepOf(problem, {false});
-  EXPECT_EQ(step.elapsed, 141);
-  EXPECT_EQ(step.bytes[kRead], kSlot);
-  EXPECT_EQ(step.bytes[kWrite], kSlot);
-  problem.host_buffers = 3;
-  EXPECT_EQ(StepOf(problem, {false}).elapsed, 20 + 10 + 10);
+  for (const int64_t buffers : {2, 3}) {
+    problem.host_buffers = buffers;
+    const SimulatedStep step = StepOf(problem, {false});
+    EXPECT_EQ(step.elapsed, 141);
+    EXPECT_EQ(step.bytes[kRead], kSlot);
+    EXPECT_EQ(step.bytes[kWrite], kSlot);
+  }
+}
+
+// A block that one moment changes and the next only reads is dropped between and after them. What
+// was changed is in the file before it is read from there: it is written in each step, and never
+// lost for a copy that is used from its buffer and then dropped.
+TEST(SimulatedSchedulesTest, AChangedBlockIsInItsFileBeforeItIsDroppedUnchanged) {
+  MovementProblem problem = Blocks(1);
+  problem.in_file[0] = true;
+  Add(10, 1, {{0, BlockAccess::kWrite}}, problem);
+  Add(10, 1, {{0, BlockAccess::kRead}}, problem);
+  for (const int64_t buffers : {2, 3, 8}) {
+    problem.host_buffers = buffers;
+    const SimulatedStep step = StepOf(problem, {false, false});
+    EXPECT_EQ(step.bytes[kWrite], kSlot);
+    EXPECT_EQ(step.bytes[kRead], 2 * kSlot);
+    // Changed, down, written; read, up, read by a moment and dropped; read, up.
+    EXPECT_EQ(step.elapsed, 10 + 20 + 61 + 40 + 10 + 10 + 40 + 10);
+  }
 }
 
 // ------------------------------------------------------------------ on demand

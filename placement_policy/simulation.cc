@@ -110,7 +110,7 @@ absl::StatusOr<SimulatedStep> Simulation::Run() {
 }
 
 absl::Status Simulation::Loop() {
-  while (static_cast<int64_t>(totals_.size()) < options_.steps_max && Period() == 0) {
+  while (static_cast<int64_t>(totals_.size()) < options_.steps_max && !GivesUp() && Period() == 0) {
     while (StartSomething()) {
     }
     Nanoseconds next = std::numeric_limits<Nanoseconds>::max();
@@ -122,9 +122,7 @@ absl::Status Simulation::Loop() {
     if (moves_ > options_.moves_max) {
       return ResourceExhausted("simulation: ", moves_, " moves did not end it");
     }
-    if (!computing_) {
-      running_.stalls[static_cast<size_t>(StallOf(moment_at(cursor_)))] += next - now_;
-    }
+    if (!computing_) NoteWait(next);
     now_ = next;
     for (int lane = 0; lane < kSimulatedLaneCount; ++lane) {
       const Lane& state = lanes_[static_cast<size_t>(lane)];
@@ -133,6 +131,20 @@ absl::Status Simulation::Loop() {
     if (computing_ && compute_end_ == now_) EndMoment();
   }
   return absl::OkStatus();
+}
+
+// The moment to come waits from now to `end`.
+void Simulation::NoteWait(Nanoseconds end) {
+  const SimulatedStall cause = StallOf(moment_at(cursor_));
+  running_.stalls[static_cast<size_t>(cause)] += end - now_;
+  if (!options_.record || end == now_) return;
+  const bool goes_on = !waits_.empty() && waits_.back().end == now_ &&
+                       waits_.back().moment == cursor_ && waits_.back().cause == cause;
+  if (goes_on) {
+    waits_.back().end = end;
+  } else {
+    waits_.push_back({.cause = cause, .moment = cursor_, .begin = now_, .end = end});
+  }
 }
 
 bool Simulation::StartSomething() {
@@ -174,7 +186,7 @@ bool Simulation::TryStartMoment() {
     if (b.phase != Phase::kPresent || (b.writing && use.access != BlockAccess::kRead)) {
       ready = false;
       const int32_t index = staged_of_block(use.block);
-      if (b.phase == Phase::kAbsent && staged(index).in_reads && !staged(index).urgent) {
+      if (b.phase == Phase::kAbsent && staged(index).wanted && !staged(index).urgent) {
         OfferRead(index, cursor_, /*urgent=*/true);
       }
     }
@@ -255,6 +267,8 @@ void Simulation::AfterUse(int32_t use) {
       ++pending_;
       Free(what.block);
       return;
+    case Gap::kStays:
+      return;
     case Gap::kSame:
       break;
   }
@@ -300,15 +314,30 @@ void Simulation::NoteNorm() {
   if (!computed || gradients_down_ < update_count()) return;
   gradients_down_ -= update_count();
   ++norm_step_;
+  if (!problem_.wait_for_norm) return;
+  // Updates whose gradient is there need not wait any more.
+  std::set<Read>& later = reads_[static_cast<size_t>(ReadKind::kLaterUpdate)];
+  while (!later.empty() && staged(std::get<int32_t>(*later.begin())).urgent) {
+    const int32_t index = std::get<int32_t>(*later.begin());
+    TakeFromReads(index);
+    EnqueueRead(index);
+  }
 }
 
 void Simulation::EndStep() {
   running_.end = now_;
-  running_.state = {held_,         leaving_,        pending_,
-                    free_buffers_, gradients_down_, static_cast<int64_t>(reads_.size())};
+  running_.state = {held_, leaving_, pending_, free_buffers_, gradients_down_, reads_wanted_};
   for (const Lane& lane : lanes_) running_.state.push_back(lane.busy ? lane.end - now_ : -1);
   totals_.push_back(std::move(running_));
   running_ = StepTotals();
+}
+
+bool Simulation::GivesUp() const {
+  const size_t n = totals_.size();
+  if (options_.give_up_above == 0 || n < 3) return false;
+  const Nanoseconds last = totals_[n - 1].end - totals_[n - 2].end;
+  const Nanoseconds before = totals_[n - 2].end - totals_[n - 3].end;
+  return std::min(last, before) > options_.give_up_above;
 }
 
 // The number of steps after which they repeat; 0 when they have not.
@@ -335,6 +364,8 @@ SimulatedStep Simulation::Result() const {
   result.steps = static_cast<int64_t>(totals_.size());
   result.moves_total = moves_;
   result.events = events_;
+  result.drops = drops_;
+  result.waits = waits_;
   const size_t averaged =
       result.steady ? static_cast<size_t>(period) : std::max<size_t>(totals_.size() / 3, 1);
   const size_t first = totals_.size() - averaged;

@@ -30,6 +30,12 @@ class Simulation {
   // An absolute moment: step x moment count + moment.
   using Time = int64_t;
   static constexpr Time kNever = int64_t{1} << 60;
+  // What a file is read for. Those of a kind need the same number of free buffers.
+  enum class ReadKind : uint8_t { kUpdate, kLaterUpdate, kUrgentBlock, kBlockAhead };
+  static constexpr int kReadKindCount = 4;
+  // (not urgent, key, staged)
+  using Read = std::tuple<bool, Time, int32_t>;
+
   // Something to do with a block or an update, and by when; the smallest comes first.
   using Task = std::pair<Time, int32_t>;
   using Tasks = std::priority_queue<Task, std::vector<Task>, std::greater<>>;
@@ -57,9 +63,11 @@ class Simulation {
   // The states of an update or a block in files, by update, then by block.
   struct Staged {
     Stage stage = Stage::kFile;  // kBuffer for states that are in memory
-    Time key = -1;               // where it stands in reads_
+    Time key = -1;               // by when it is to be read
     bool urgent = false;
-    bool in_reads = false;
+    bool wanted = false;    // to be read, once it is in its file
+    ReadKind kind{};        // the queue in which it stands
+    bool in_queue = false;  // it can be read now
   };
   struct Lane {
     bool busy = false;
@@ -92,6 +100,7 @@ class Simulation {
   void EndGradients(int64_t moment);
   void EndStep();
   int64_t Period() const;
+  bool GivesUp() const;
   SimulatedStep Result() const;
   absl::Status Stuck() const;
   const MovementProblem::Moment& moment_at(Time time) const {
@@ -128,14 +137,18 @@ class Simulation {
   void Free(int32_t block);
   // The block is absent and wanted: lets the lanes know, if its content is there.
   void Offer(int32_t block);
+  // Something in a file is wanted, by when, and what for; again when any of that changes.
   void OfferRead(int32_t staged, Time key, bool urgent);
-  int64_t BuffersNeeded(int32_t staged) const;
-  // Whether an update's buffer holds a parameter that belongs into a file.
-  bool MustBeWritten(int32_t staged) const;
+  void EnqueueRead(int32_t staged);
+  void TakeFromReads(int32_t staged);
+  ReadKind ReadKindOf(int32_t staged) const;
+  int64_t BuffersNeeded(ReadKind kind) const;
   // The parameter's next version can be fetched now.
   void OfferVersion(int32_t parameter);
   void ReleaseUpdate(int32_t update);
   void OfferStates(int32_t update);
+  // Gradient and states are there.
+  void OfferUpdate(int32_t update);
   int32_t update_count() const { return static_cast<int32_t>(problem_.updates.size()); }
   int32_t staged_of_block(int32_t block) const { return update_count() + block; }
   int64_t StagedBytes(int32_t staged) const;
@@ -149,6 +162,7 @@ class Simulation {
   // Slots that the moment to come will create.
   int64_t CreatedNext() const;
   void NoteNorm();
+  void NoteWait(Nanoseconds end);
 
   const MovementProblem& problem_;
   const MovementPlan& plan_;
@@ -184,16 +198,21 @@ class Simulation {
   Tasks write_downs_;       // blocks that leave, gradients among them
   Tasks file_write_downs_;  // of these, blocks of files
   Tasks early_writes_;
-  Tasks released_;                                   // updates whose gradient and states are there
-  std::set<std::tuple<bool, Time, int32_t>> reads_;  // (not urgent, key, staged)
-  std::queue<int32_t> file_writes_;                  // staged
-  std::set<std::pair<Time, int32_t>> evictable_;     // kOnDemand: present blocks by key
+  // Updates whose gradient and states are there: states that stay in memory, and those in buffers.
+  Tasks released_;
+  Tasks released_in_buffers_;
+  std::array<std::set<Read>, kReadKindCount> reads_;  // by kind: what can be read
+  int64_t reads_wanted_ = 0;
+  std::queue<int32_t> file_writes_;               // staged
+  std::set<std::pair<Time, int32_t>> evictable_;  // kOnDemand: present blocks by key
 
   std::vector<StepTotals> totals_;
   StepTotals running_;
   int64_t moves_ = 0;
   std::vector<Nanoseconds> compute_;  // by moment
   std::vector<SimulatedEvent> events_;
+  std::vector<SimulatedDrop> drops_;
+  std::vector<SimulatedWait> waits_;
 };
 
 }  // namespace gantry

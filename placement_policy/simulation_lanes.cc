@@ -5,12 +5,6 @@
 #include "placement_policy/simulation.h"
 
 namespace gantry {
-namespace {
-
-// How many of the most urgent file reads are looked at for one that can start.
-constexpr int kReadsLookedAt = 8;
-
-}  // namespace
 
 bool Simulation::LaneFree(SimulatedLane lane) const {
   const auto busy = [this](SimulatedLane l) { return lanes_[static_cast<size_t>(l)].busy; };
@@ -93,6 +87,7 @@ void Simulation::Free(int32_t index) {
   b.phase = Phase::kAbsent;
   b.dirty = false;
   held_ -= slots(index);
+  if (options_.record) drops_.push_back({.block = index, .time = now_});
 }
 
 void Simulation::Drop(int32_t index) {
@@ -167,7 +162,7 @@ void Simulation::FinishFetch(int32_t index) {
     staged(staged_of_block(index)).stage = Stage::kFile;
     ++free_buffers_;
   }
-  if (keep_set()) return;
+  if (keep_set() || problem_.block_stays(index)) return;
   const bool pinned = residency(index) == Residency::kPinned;
   b.evict_key = plan_.eviction == EvictionOrder::kFurthestNextUse ? b.next_use : -b.last_use;
   if (pinned) b.evict_key -= 2 * kNever;
@@ -191,7 +186,7 @@ int32_t Simulation::PickOnDemand() {
       if (b.phase != Phase::kAbsent || !b.wanted || b.pending || b.next_use != time) continue;
       const int32_t index = staged_of_block(use.block);
       if (in_file(use.block) && staged(index).stage != Stage::kBuffer) {
-        if (staged(index).stage != Stage::kReading && !staged(index).in_reads) {
+        if (staged(index).stage != Stage::kReading && !staged(index).wanted) {
           OfferRead(index, time, /*urgent=*/time == cursor_);
         }
         continue;
@@ -296,17 +291,29 @@ void Simulation::ReleaseUpdate(int32_t u) {
   Update& update = updates_[static_cast<size_t>(u)];
   update.released = true;
   if (staged(u).stage == Stage::kBuffer) {
-    released_.push({update.deadline, u});
+    OfferUpdate(u);
   } else if (staged(u).stage != Stage::kReading) {
     OfferRead(u, update.deadline, /*urgent=*/true);
   }
 }
 
+void Simulation::OfferUpdate(int32_t u) {
+  const bool in_memory = problem_.updates[static_cast<size_t>(u)].file_bytes == 0;
+  Tasks& tasks = in_memory ? released_ : released_in_buffers_;
+  tasks.push({updates_[static_cast<size_t>(u)].deadline, u});
+}
+
 bool Simulation::StartUpdate() {
-  if (released_.empty()) return false;
-  const auto [deadline, u] = released_.top();
+  Tasks* from = released_.empty() ? &released_in_buffers_ : &released_;
+  if (from->empty()) return false;
+  if (!released_in_buffers_.empty()) {
+    // A buffer that is freed lets the files go on.
+    const bool short_of_buffers = plan_.free_buffers_first && free_buffers_ <= 1;
+    if (short_of_buffers || released_in_buffers_.top() < from->top()) from = &released_in_buffers_;
+  }
+  const auto [deadline, u] = from->top();
   if (problem_.wait_for_norm && norm_step_ <= updates_[static_cast<size_t>(u)].step) return false;
-  released_.pop();
+  from->pop();
   Begin(SimulatedLane::kHostUpdate, 0, problem_.updates[static_cast<size_t>(u)].update,
         {.update = u, .time = deadline});
   return true;
@@ -343,27 +350,53 @@ void Simulation::OfferStates(int32_t u) {
 
 void Simulation::OfferRead(int32_t index, Time key, bool urgent) {
   Staged& s = staged(index);
-  if (s.in_reads) reads_.erase({!s.urgent, s.key, index});
+  if (s.in_queue) TakeFromReads(index);
+  reads_wanted_ += s.wanted ? 0 : 1;
+  s.wanted = true;
   s.key = key;
   s.urgent = urgent;
-  s.in_reads = true;
-  reads_.insert({!urgent, key, index});
+  // Otherwise it is written first.
+  if (s.stage == Stage::kFile) EnqueueRead(index);
+}
+
+void Simulation::EnqueueRead(int32_t index) {
+  Staged& s = staged(index);
+  s.kind = ReadKindOf(index);
+  s.in_queue = true;
+  reads_[static_cast<size_t>(s.kind)].insert({!s.urgent, s.key, index});
+}
+
+void Simulation::TakeFromReads(int32_t index) {
+  Staged& s = staged(index);
+  s.in_queue = false;
+  reads_[static_cast<size_t>(s.kind)].erase({!s.urgent, s.key, index});
+}
+
+Simulation::ReadKind Simulation::ReadKindOf(int32_t index) const {
+  const bool urgent = staged(index).urgent;
+  if (index >= update_count()) return urgent ? ReadKind::kUrgentBlock : ReadKind::kBlockAhead;
+  const bool norm =
+      !problem_.wait_for_norm || norm_step_ > updates_[static_cast<size_t>(index)].step;
+  return urgent && norm ? ReadKind::kUpdate : ReadKind::kLaterUpdate;
 }
 
 // One buffer is left for what frees itself: changed blocks on their way to files, and updates whose
 // gradient is there. Otherwise states and blocks that wait for something could take them all.
-int64_t Simulation::BuffersNeeded(int32_t index) const {
-  if (index < update_count()) {
-    const bool goes_on =
-        staged(index).urgent &&
-        (!problem_.wait_for_norm || norm_step_ > updates_[static_cast<size_t>(index)].step);
-    return goes_on ? 1 : (blocks_in_files_ ? 3 : 2);
-  }
+int64_t Simulation::BuffersNeeded(ReadKind kind) const {
   // Blocks come in the order of their use, and what they push out is on its way already; on demand
   // it is pushed out only when the block is there.
-  if (!keep_set()) return staged(index).urgent ? 2 : 3;
-  const bool writes_wait = !file_write_downs_.empty();
-  return staged(index).urgent && !writes_wait ? 1 : 2;
+  const bool room_follows = !keep_set() || !file_write_downs_.empty();
+  switch (kind) {
+    case ReadKind::kUpdate:
+      return 1;
+    case ReadKind::kLaterUpdate:
+      return blocks_in_files_ ? 3 : 2;
+    case ReadKind::kUrgentBlock:
+      return room_follows ? 2 : 1;
+    case ReadKind::kBlockAhead:
+      return keep_set() ? 2 : 3;
+  }
+  return 1;
 }
 
 int64_t Simulation::StagedBytes(int32_t index) const {
@@ -371,46 +404,33 @@ int64_t Simulation::StagedBytes(int32_t index) const {
   return problem_.block_bytes(index - update_count());
 }
 
-bool Simulation::MustBeWritten(int32_t index) const {
-  return index < update_count() && staged(index).stage == Stage::kWaiting &&
-         in_file(problem_.updates[static_cast<size_t>(index)].parameter);
-}
-
 bool Simulation::StartFileRead() {
-  int looked_at = 0;
-  for (auto it = reads_.begin(); it != reads_.end() && looked_at < kReadsLookedAt;
-       ++it, ++looked_at) {
-    const int32_t index = std::get<2>(*it);
-    Staged& s = staged(index);
-    if (s.stage == Stage::kWriting || MustBeWritten(index)) continue;
-    // What waits to be written is there already.
-    const bool reuse = s.stage == Stage::kWaiting;
-    if (free_buffers_ + (reuse ? 1 : 0) < BuffersNeeded(index)) continue;
-    reads_.erase(it);
-    s.in_reads = false;
-    if (reuse) {
-      s.stage = Stage::kReading;
-      FinishFileRead({.block = index < update_count() ? -1 : index - update_count(),
-                      .update = index < update_count() ? index : -1});
-      return true;
-    }
-    s.stage = Stage::kReading;
-    --free_buffers_;
-    const int64_t bytes = StagedBytes(index);
-    Begin(SimulatedLane::kFileRead, bytes, LaneTime(problem_.file_read, bytes),
-          {.block = index < update_count() ? -1 : index - update_count(),
-           .update = index < update_count() ? index : -1,
-           .time = s.key});
-    return true;
+  const Read* first = nullptr;
+  for (int kind = 0; kind < kReadKindCount; ++kind) {
+    const std::set<Read>& reads = reads_[static_cast<size_t>(kind)];
+    if (reads.empty() || free_buffers_ < BuffersNeeded(static_cast<ReadKind>(kind))) continue;
+    if (first == nullptr || *reads.begin() < *first) first = &*reads.begin();
   }
-  return false;
+  if (first == nullptr) return false;
+  const auto [not_urgent, key, index] = *first;
+  TakeFromReads(index);
+  staged(index).wanted = false;
+  staged(index).stage = Stage::kReading;
+  --reads_wanted_;
+  --free_buffers_;
+  const int64_t bytes = StagedBytes(index);
+  Begin(SimulatedLane::kFileRead, bytes, LaneTime(problem_.file_read, bytes),
+        {.block = index < update_count() ? -1 : index - update_count(),
+         .update = index < update_count() ? index : -1,
+         .time = key});
+  return true;
 }
 
 void Simulation::FinishFileRead(const Lane& job) {
   if (job.update >= 0) {
     staged(job.update).stage = Stage::kBuffer;
     const Update& update = updates_[static_cast<size_t>(job.update)];
-    if (update.released) released_.push({update.deadline, job.update});
+    if (update.released) OfferUpdate(job.update);
     return;
   }
   staged(staged_of_block(job.block)).stage = Stage::kBuffer;
@@ -418,28 +438,27 @@ void Simulation::FinishFileRead(const Lane& job) {
 }
 
 bool Simulation::StartFileWrite() {
-  while (!file_writes_.empty()) {
-    const int32_t index = file_writes_.front();
-    file_writes_.pop();
-    if (staged(index).stage != Stage::kWaiting) continue;  // it was needed again
-    int64_t bytes = StagedBytes(index);
-    if (MustBeWritten(index)) {
-      bytes += problem_.block_bytes(problem_.updates[static_cast<size_t>(index)].parameter);
-    }
-    staged(index).stage = Stage::kWriting;
-    Begin(SimulatedLane::kFileWrite, bytes, LaneTime(problem_.file_write, bytes),
-          {.block = index < update_count() ? -1 : index - update_count(),
-           .update = index < update_count() ? index : -1,
-           .time = cursor_});
-    return true;
+  if (file_writes_.empty()) return false;
+  const int32_t index = file_writes_.front();
+  file_writes_.pop();
+  int64_t bytes = StagedBytes(index);
+  if (index < update_count()) {
+    const int32_t parameter = problem_.updates[static_cast<size_t>(index)].parameter;
+    if (in_file(parameter)) bytes += problem_.block_bytes(parameter);
   }
-  return false;
+  staged(index).stage = Stage::kWriting;
+  Begin(SimulatedLane::kFileWrite, bytes, LaneTime(problem_.file_write, bytes),
+        {.block = index < update_count() ? -1 : index - update_count(),
+         .update = index < update_count() ? index : -1,
+         .time = cursor_});
+  return true;
 }
 
 void Simulation::FinishFileWrite(const Lane& job) {
   const int32_t index = job.update >= 0 ? job.update : staged_of_block(job.block);
   staged(index).stage = Stage::kFile;
   ++free_buffers_;
+  if (staged(index).wanted) EnqueueRead(index);
   if (job.update < 0) return;
   const int32_t parameter = problem_.updates[static_cast<size_t>(job.update)].parameter;
   if (in_file(parameter)) OfferVersion(parameter);

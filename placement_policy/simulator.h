@@ -43,6 +43,8 @@ struct MovementPlan {
   int64_t look_ahead = 0;
   std::vector<Residency> residency = {};  // kOnDemand, by block; empty: all floating
   UpdateOrder update_order = UpdateOrder::kNextUse;
+  // When buffers are short, updates whose states are in one come before those in memory.
+  bool free_buffers_first = false;
 };
 
 enum class SimulatedLane : uint8_t {
@@ -71,9 +73,25 @@ struct SimulatedEvent {
   Nanoseconds end = 0;
 };
 
+// A block left the device: its slots are free from then on.
+struct SimulatedDrop {
+  int32_t block = -1;
+  Nanoseconds time = 0;
+};
+
+// The next moment did not start, all along for this reason.
+struct SimulatedWait {
+  SimulatedStall cause = SimulatedStall::kFetch;
+  int64_t moment = 0;  // absolute: the one that waits
+  Nanoseconds begin = 0;
+  Nanoseconds end = 0;
+};
+
 struct SimulationOptions {
   int64_t steps_max = 16;  // when the steps do not repeat, the last third is averaged
-  bool record = false;     // events and drops of all steps
+  // Ends, as not steady, after a third or later step when it and the one before took longer. 0: no.
+  Nanoseconds give_up_above = 0;
+  bool record = false;  // events, drops and waits of all steps
   // Computing moment i of any step takes (1 + noise x a uniform number in [-1, 1]) of its time.
   double noise = 0.0;
   uint64_t noise_seed = 1;
@@ -92,7 +110,11 @@ struct SimulatedStep {
   std::array<int64_t, kSimulatedLaneCount> bytes{};
   std::array<int64_t, kSimulatedLaneCount> moves{};
   int64_t moves_total = 0;  // of the whole simulation
+  // Recorded. In order of their ends, but for transfers under way when the simulation ended, which
+  // are not there; drops and waits in order.
   std::vector<SimulatedEvent> events;
+  std::vector<SimulatedDrop> drops;
+  std::vector<SimulatedWait> waits;
 };
 
 // Errors: kInvalidArgument for a plan that does not match the problem; kResourceExhausted when the

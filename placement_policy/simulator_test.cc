@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "base/strings.h"
 #include "base/testing/status_matchers.h"
 #include "gmock/gmock.h"
@@ -33,14 +34,14 @@ struct Demand {
   int64_t down = 0;
 };
 
-Demand DemandOf(const MovementProblem& problem, const std::vector<bool>& keep) {
+// Without gradients of host updates: of the blocks that count.
+Demand DemandOfBlocks(const MovementProblem& problem, const std::vector<bool>& keep,
+                      const std::vector<bool>& counts) {
   const UseCycle cycle = LinkUses(problem);
   Demand demand;
-  for (const MovementProblem::HostUpdate& update : problem.updates) {
-    demand.down += problem.block_bytes(update.gradient);
-  }
   for (size_t use = 0; use < keep.size(); ++use) {
     const BlockUse& what = problem.uses[use];
+    if (!counts[static_cast<size_t>(what.block)]) continue;
     const Gap gap = cycle.links[use].gap;
     const bool dropped = gap == Gap::kSame && !keep[use];
     if (gap == Gap::kNew || dropped) demand.up += problem.block_bytes(what.block);
@@ -55,6 +56,15 @@ Demand DemandOf(const MovementProblem& problem, const std::vector<bool>& keep) {
       at = static_cast<size_t>(cycle.links[at].next);
       if (at == use || problem.uses[at].access != BlockAccess::kRead) break;
     }
+  }
+  return demand;
+}
+
+Demand DemandOf(const MovementProblem& problem, const std::vector<bool>& keep) {
+  Demand demand =
+      DemandOfBlocks(problem, keep, std::vector<bool>(problem.block_slots.size(), true));
+  for (const MovementProblem::HostUpdate& update : problem.updates) {
+    demand.down += problem.block_bytes(update.gradient);
   }
   return demand;
 }
@@ -133,14 +143,11 @@ TEST(SimulatorTest, RandomTrainingProblemsMoveWhatThePlanSays) {
     const Demand demand = DemandOf(problem, plan.keep);
     EXPECT_EQ(step->bytes[kUp], demand.up);
     EXPECT_EQ(step->bytes[kDown], demand.down);
-    int64_t files = 0;
-    for (const MovementProblem::HostUpdate& update : problem.updates) files += update.file_bytes;
-    for (int32_t b = 0; b < static_cast<int32_t>(problem.block_slots.size()); ++b) {
-      if (problem.in_file[static_cast<size_t>(b)]) files += problem.block_bytes(b);
-    }
-    // Less, when buffers are reused.
-    EXPECT_LE(step->bytes[static_cast<size_t>(SimulatedLane::kFileRead)], files);
-    EXPECT_LE(step->bytes[static_cast<size_t>(SimulatedLane::kFileWrite)], files);
+    int64_t updates = 0;
+    for (const MovementProblem::HostUpdate& update : problem.updates) updates += update.file_bytes;
+    const Demand files = DemandOfBlocks(problem, plan.keep, problem.in_file);
+    EXPECT_EQ(step->bytes[static_cast<size_t>(SimulatedLane::kFileRead)], updates + files.up);
+    EXPECT_EQ(step->bytes[static_cast<size_t>(SimulatedLane::kFileWrite)], updates + files.down);
   }
   EXPECT_GT(steady, 500);
 }
@@ -226,6 +233,29 @@ TEST(SimulatorTest, FasterLanesAndMoreRoomHelp) {
   EXPECT_LT(roomier, before);
 }
 
+TEST(SimulatorTest, GivesUpWhereNoStepIsShortEnough) {
+  int64_t given_up = 0;
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    SCOPED_TRACE(StrCat("seed ", seed));
+    const MovementProblem problem = RandomTrainingProblem(RandomTrainingOptions(seed), seed);
+    const MovementPlan plan = KeepSetPlan(problem, 2, 2);
+    const auto step = Simulate(problem, plan, {.steps_max = 40});
+    ASSERT_THAT(step, IsOk());
+    if (!step->steady || step->steps < 4) continue;
+    const auto same =
+        Simulate(problem, plan, {.steps_max = 40, .give_up_above = 2 * step->elapsed});
+    ASSERT_THAT(same, IsOk());
+    EXPECT_EQ(same->elapsed, step->elapsed);
+    EXPECT_EQ(same->steps, step->steps);
+    const auto less = Simulate(problem, plan, {.steps_max = 40, .give_up_above = 1});
+    ASSERT_THAT(less, IsOk());
+    EXPECT_EQ(less->steps, 3);
+    EXPECT_FALSE(less->steady);
+    ++given_up;
+  }
+  EXPECT_GT(given_up, 15);
+}
+
 TEST(SimulatorTest, NoiseChangesTheMomentsAndNotTheMoves) {
   const MovementProblem problem = RandomTrainingProblem(RandomTrainingOptions(3), 3);
   const MovementPlan plan = KeepSetPlan(problem, 2, 2);
@@ -238,6 +268,49 @@ TEST(SimulatorTest, NoiseChangesTheMomentsAndNotTheMoves) {
   EXPECT_GT(noisy->compute, exact->compute * 6 / 10);
   EXPECT_EQ(exact->bytes[kUp], noisy->bytes[kUp]);
   EXPECT_EQ(exact->bytes[kDown], noisy->bytes[kDown]);
+}
+
+// What lies between two moments is waited for, and what was there is dropped once.
+TEST(SimulatorTest, RecordsWaitsAndDrops) {
+  int64_t checked = 0;
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    SCOPED_TRACE(StrCat("seed ", seed));
+    const MovementProblem problem = RandomTrainingProblem(RandomTrainingOptions(seed), seed);
+    const absl::StatusOr<SimulatedStep> step =
+        Simulate(problem, KeepSetPlan(problem, 2, 2), {.record = true});
+    if (!step.ok()) continue;  // a step that cannot go on is another test's
+    ++checked;
+    std::vector<Nanoseconds> waited(static_cast<size_t>(step->steps * std::ssize(problem.moments)) +
+                                    1);
+    for (const SimulatedWait& wait : step->waits) {
+      EXPECT_LT(wait.begin, wait.end);
+      waited[static_cast<size_t>(wait.moment)] += wait.end - wait.begin;
+    }
+    Nanoseconds before = 0;
+    std::vector<int64_t> there(problem.block_slots.size(), 0);
+    for (const SimulatedEvent& event : step->events) {
+      if (event.kind == SimulatedEvent::Kind::kMoment) {
+        EXPECT_EQ(event.begin - before, waited[static_cast<size_t>(event.moment)]) << event.moment;
+        before = event.end;
+        const auto moment = static_cast<size_t>(event.moment % std::ssize(problem.moments));
+        for (const BlockUse& use : problem.uses_of(problem.moments[moment])) {
+          if (use.access == BlockAccess::kCreate) ++there[static_cast<size_t>(use.block)];
+        }
+      } else if (event.lane == SimulatedLane::kHostToDevice) {
+        ++there[static_cast<size_t>(event.block)];
+      }
+    }
+    for (const SimulatedDrop& drop : step->drops) --there[static_cast<size_t>(drop.block)];
+    for (const int64_t copies : there) {
+      EXPECT_GE(copies, 0);
+      EXPECT_LE(copies, 1);
+    }
+    const absl::StatusOr<SimulatedStep> silent = Simulate(problem, KeepSetPlan(problem, 2, 2), {});
+    ASSERT_THAT(silent, IsOk());
+    EXPECT_TRUE(silent->waits.empty() && silent->drops.empty() && silent->events.empty());
+    EXPECT_EQ(silent->elapsed, step->elapsed);
+  }
+  EXPECT_GE(checked, 20);
 }
 
 }  // namespace

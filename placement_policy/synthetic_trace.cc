@@ -259,12 +259,12 @@ class StepWriter {
 
   void RunLayerMajor() {
     for (const Segment& segment : segments_) {
-      for (micro_batch_ = 0; micro_batch_ < options_.micro_batches; ++micro_batch_) {
-        RunForward(segment);
-      }
+      for (micro_batch_ = options_.micro_batches; micro_batch_-- > 0;) RunForward(segment);
     }
     for (size_t i = segments_.size(); i-- > 0;) {
-      for (micro_batch_ = options_.micro_batches; micro_batch_-- > 0;) RunBackward(segments_[i]);
+      for (micro_batch_ = 0; micro_batch_ < options_.micro_batches; ++micro_batch_) {
+        RunBackward(segments_[i]);
+      }
     }
   }
 

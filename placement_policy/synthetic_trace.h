@@ -35,7 +35,7 @@ namespace gantry {
 
 enum class MicroBatchOrder : uint8_t {
   kMicroBatchMajor,  // each micro-batch goes forward and backward before the next begins
-  kLayerMajor,       // each layer serves all micro-batches, the last first in the backward pass
+  kLayerMajor,       // each layer serves all micro-batches, the last first in the forward pass
 };
 
 enum class Recomputation : uint8_t {

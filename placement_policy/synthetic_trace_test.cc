@@ -10,7 +10,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <functional>
 #include <map>
 #include <numeric>
 #include <string>
@@ -284,7 +283,9 @@ TEST_P(EveryModelAndMode, MicroBatchesRunInTheirOrder) {
     }
     std::vector<std::pair<int32_t, int32_t>> expected = forward;
     if (options.order == MicroBatchOrder::kLayerMajor) {
-      std::ranges::sort(expected);
+      // The last one first, so that the backward pass has them in their order.
+      std::ranges::sort(expected, {},
+                        [](const auto& run) { return std::pair(run.first, -run.second); });
     } else {
       std::ranges::sort(expected, {},
                         [](const auto& run) { return std::pair(run.second, run.first); });
@@ -292,7 +293,8 @@ TEST_P(EveryModelAndMode, MicroBatchesRunInTheirOrder) {
     EXPECT_EQ(forward, expected);
     EXPECT_EQ(std::ranges::adjacent_find(expected), expected.end());
     if (options.order == MicroBatchOrder::kLayerMajor) {
-      std::ranges::sort(expected, std::greater<>());
+      std::ranges::sort(expected, {},
+                        [](const auto& run) { return std::pair(-run.first, run.second); });
     } else {
       std::ranges::sort(expected, {},
                         [](const auto& run) { return std::pair(run.second, -run.first); });
@@ -466,6 +468,44 @@ TEST(SyntheticTraceTest, LayerMajorHoldsAllMicroBatches) {
   // 33 inputs of 8 micro-batches, and the gradients of 8 of them while they turn back.
   EXPECT_GE(all, 33 * 8 * stream / trace.slot_bytes.count());
   EXPECT_LE(all, (33 * 8 + 8) * stream / trace.slot_bytes.count() + one);
+}
+
+// How often the step comes back to a layer's parameters is how often they are fetched at least,
+// where nothing can stay.
+TEST(SyntheticTraceTest, LayerMajorComesBackToEachLayerOnce) {
+  const ModelShape shape = Model("llama2-7b");
+  constexpr int64_t kMicroBatches = 5;
+  for (const Recomputation recomputation : {Recomputation::kNone, Recomputation::kFull}) {
+    for (const MicroBatchOrder order :
+         {MicroBatchOrder::kMicroBatchMajor, MicroBatchOrder::kLayerMajor}) {
+      const Trace trace = Make(
+          shape, {.micro_batches = kMicroBatches, .order = order, .recomputation = recomputation});
+      // Of each chunk in one layer alone: visits, each a run of moments of that layer.
+      std::vector<int64_t> visits(trace.chunks.size(), 0);
+      std::vector<int64_t> last_visit(trace.chunks.size(), -1);
+      std::vector<int32_t> layer_of(trace.chunks.size(), -2);
+      int64_t visit = 0;
+      for (size_t m = 0; m < trace.moments.size(); ++m) {
+        const Moment& moment = trace.moments[m];
+        if (moment.phase == Phase::kOptimizer) break;
+        if (m > 0 && (moment.layer != trace.moments[m - 1].layer)) ++visit;
+        for (const BlockUse& use : trace.uses_of(moment)) {
+          const auto c = static_cast<size_t>(use.block);
+          if (c >= trace.chunks.size()) continue;
+          layer_of[c] = layer_of[c] == -2 || layer_of[c] == moment.layer ? moment.layer : -1;
+          if (last_visit[c] != visit) ++visits[c];
+          last_visit[c] = visit;
+        }
+      }
+      int64_t inside = 0;
+      for (size_t c = 0; c < visits.size(); ++c) {
+        if (layer_of[c] < 0) continue;
+        ++inside;
+        EXPECT_EQ(visits[c], order == MicroBatchOrder::kLayerMajor ? 2 : 2 * kMicroBatches) << c;
+      }
+      EXPECT_GT(inside, 300);
+    }
+  }
 }
 
 TEST(SyntheticTraceTest, RecomputationTimes) {

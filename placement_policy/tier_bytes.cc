@@ -64,8 +64,9 @@ class Counter {
   // Blocks stay between uses when the plan says so; on demand nobody knows before.
   bool Kept(size_t use) const {
     return decision_.movement.mode == MovementPlan::Mode::kKeepSet &&
-           cycle_.links[use].gap == Gap::kSame && use < decision_.movement.keep.size() &&
-           decision_.movement.keep[use];
+           (cycle_.links[use].gap == Gap::kStays ||
+            (cycle_.links[use].gap == Gap::kSame && use < decision_.movement.keep.size() &&
+             decision_.movement.keep[use]));
   }
   int64_t SlotsOf(size_t use) const {
     return problem_.block_slots[static_cast<size_t>(problem_.uses[use].block)];
@@ -136,8 +137,9 @@ class Counter {
         AddWhenLeaving(decision_.training.states[c], leaving, files);
         continue;
       }
-      KindSlots& parameter_home = decision_.choices.chunks[c].parameter_in_file ? files : host;
-      parameter_home[Index(Kind::kParameter)] += facts.parameter;
+      const ChunkChoice& choice = decision_.choices.chunks[c];
+      KindSlots& parameter_home = choice.parameter_in_file ? files : host;
+      if (!choice.parameter_stays) parameter_home[Index(Kind::kParameter)] += facts.parameter;
       if (facts.states == 0) continue;
       const int32_t states = decision_.training.states[c];
       if (states >= 0) {

@@ -111,6 +111,7 @@ class Builder {
         result_.problem.block_slots.push_back(
             static_cast<int32_t>(std::min(left, kActivationBlockSlots)));
         result_.problem.in_file.push_back(place == ActivationPlace::kFile && !machine_.unified);
+        result_.problem.stays.push_back(false);
         result_.activations[a].push_back(block);
         activation_uses_[static_cast<size_t>(saved.created)].push_back(
             {block, BlockAccess::kCreate});
@@ -133,6 +134,7 @@ class Builder {
       problem.block_slots.push_back(std::max<int32_t>(slots, 1));
     }
     problem.in_file.assign(problem.block_slots.size(), false);
+    problem.stays.assign(problem.block_slots.size(), false);
     AddActivations();
     for (size_t m = 0; m < trace_.moments.size(); ++m) {
       result_.moment.push_back(static_cast<int32_t>(m));
@@ -196,19 +198,22 @@ class Builder {
   }
 
   void AddBlocks() {
-    const auto add = [this](int64_t slots, bool in_file) {
+    const auto add = [this](int64_t slots, bool in_file, bool stays) {
       result_.problem.block_slots.push_back(static_cast<int32_t>(slots));
       result_.problem.in_file.push_back(in_file);
+      result_.problem.stays.push_back(stays);
       return static_cast<int32_t>(result_.problem.block_slots.size()) - 1;
     };
     for (size_t c = 0; c < trace_.chunks.size(); ++c) {
       const UpdateFacts facts = UpdateFactsOf(trace_, trace_.chunks[c]);
       const bool states = OnDevice(c) && facts.states > 0;
       const bool in_file = choice(c).parameter_in_file && !machine_.unified;
-      result_.parameter.push_back(add(facts.parameter, in_file));
-      result_.gradient.push_back(facts_[c].has_gradient ? add(facts.gradient, false) : -1);
-      result_.states.push_back(
-          states ? add(facts.states, choice(c).states_in_file && !machine_.unified) : -1);
+      const bool stays = choice(c).parameter_stays && OnDevice(c);
+      result_.parameter.push_back(add(facts.parameter, in_file, stays));
+      result_.gradient.push_back(facts_[c].has_gradient ? add(facts.gradient, false, false) : -1);
+      const bool states_in_file = choice(c).states_in_file && !machine_.unified;
+      result_.states.push_back(states ? add(facts.states, states_in_file, choice(c).states_stay)
+                                      : -1);
     }
     AddActivations();
   }

@@ -34,6 +34,9 @@ struct ChunkChoice {
   bool states_in_file = false;
   // Where nothing is updated, or the states are in files, too, or stay on the device.
   bool parameter_in_file = false;
+  // They stay on the device and have no other place; of updates on the device.
+  bool states_stay = false;
+  bool parameter_stays = false;
 
   friend bool operator==(const ChunkChoice&, const ChunkChoice&) = default;
 };

@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/strings.h"
+#include "placement_policy/report/html_text.h"
 
 namespace gantry {
 namespace {
@@ -123,11 +124,11 @@ std::string GridSvg(const LineChart& chart, const Axis& axis) {
     svg += StrCat("<line class=\"grid\" x1=\"", At(kLeft), "\" x2=\"", At(kWidth - kRight),
                   "\" y1=\"", y, "\" y2=\"", y, "\"/>");
     svg += StrCat("<text class=\"mark end\" x=\"", At(kLeft - 5), "\" y=\"", At(axis.Y(mark) + 3.5),
-                  "\">", Label(mark), EscapeHtml(chart.unit), "</text>");
+                  "\">", Label(mark), HtmlText(chart.unit), "</text>");
   }
   for (size_t i = 0; i < chart.positions.size(); ++i) {
     svg += StrCat("<text class=\"mark middle\" x=\"", At(X(i, chart.positions.size())), "\" y=\"",
-                  At(kHeight - 9), "\">", EscapeHtml(chart.positions[i]), "</text>");
+                  At(kHeight - 9), "\">", HtmlText(chart.positions[i]), "</text>");
   }
   return svg;
 }
@@ -143,7 +144,7 @@ std::string LineSvg(const LineChart& chart, const ChartLine& line, const Axis& a
     const std::string x = At(X(static_cast<size_t>(point.position), chart.positions.size()));
     const std::string y = At(axis.Y(point.value));
     path += StrCat(path.empty() ? "M" : "L", x, " ", y);
-    dots += StrCat("<circle cx=\"", x, "\" cy=\"", y, "\" r=\"3\"><title>", EscapeHtml(point.tip),
+    dots += StrCat("<circle cx=\"", x, "\" cy=\"", y, "\" r=\"3\"><title>", HtmlText(point.tip),
                    "</title></circle>");
   }
   return StrCat("<g style=\"--line:var(--line", line.colour, ")\"><path class=\"line\" d=\"", path,
@@ -152,32 +153,9 @@ std::string LineSvg(const LineChart& chart, const ChartLine& line, const Axis& a
 
 }  // namespace
 
-std::string EscapeHtml(const std::string& text) {
-  std::string escaped;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        escaped += "&amp;";
-        break;
-      case '<':
-        escaped += "&lt;";
-        break;
-      case '>':
-        escaped += "&gt;";
-        break;
-      case '"':
-        escaped += "&quot;";
-        break;
-      default:
-        escaped += c;
-    }
-  }
-  return escaped;
-}
-
 std::string ChartSvg(const LineChart& chart) {
   const Axis axis(chart);
-  const std::string title = EscapeHtml(chart.title);
+  const std::string title = HtmlText(chart.title);
   std::string svg =
       StrCat("<svg role=\"img\" aria-label=\"", title, "\" viewBox=\"0 0 ", At(kWidth), " ",
              At(kHeight), "\"><text class=\"title\" x=\"4\" y=\"14\">", title, "</text>");

@@ -39,9 +39,6 @@ struct LineChart {
 // REQUIRES: positions in range.
 std::string ChartSvg(const LineChart& chart);
 
-// Text as HTML and SVG want it: & < > " escaped.
-std::string EscapeHtml(const std::string& text);
-
 }  // namespace gantry
 
 #endif  // GANTRY_BENCHES_POLICIES_LINE_CHART_H_

@@ -14,10 +14,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "base/parallel_for.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "benches/policies/planner_speed.h"
 #include "benches/policies/policy_suite.h"
 #include "benches/policies/policy_summary.h"
 #include "benches/policies/random_problems.h"
@@ -82,6 +84,9 @@ class Run {
         SolveRandomProblems({.per_kind = suite_.random_problems_per_kind, .stop = options_.stop},
                             *team));
     for (BenchRow& row : RandomRows(ratios)) results.summary.push_back(std::move(row));
+    GANTRY_ASSIGN_OR_RETURN(std::vector<BenchRow> speed,
+                            SpeedRows(suite_, results.outcomes, MonotonicClock()));
+    for (BenchRow& row : speed) results.summary.push_back(std::move(row));
     return results;
   }
 

@@ -17,6 +17,7 @@
 #include "benches/policies/policy_suite.h"
 #include "benches/policies/policy_summary.h"
 #include "benches/suite/report.h"
+#include "placement_policy/report/html_text.h"
 
 namespace gantry {
 namespace {
@@ -75,8 +76,8 @@ std::string SummaryTable(std::span<const BenchRow> summary) {
       "<h2>Certificate</h2><div class=\"wide\"><table><tr><th>figure</th><th>value"
       "</th><th>of</th></tr>";
   for (const BenchRow& row : summary) {
-    html += StrCat("<tr><td>", EscapeHtml(row.name), "</td>", Cell(row.value, "%.4f"),
-                   "<td class=\"note\">", EscapeHtml(row.note), "</td></tr>");
+    html += StrCat("<tr><td>", HtmlText(row.name), "</td>", Cell(row.value, "%.4f"),
+                   "<td class=\"note\">", HtmlText(row.note), "</td></tr>");
   }
   return html +
          "</table></div><p>Simulated step / lower bound: 1 is the best that any plan can do. "
@@ -88,7 +89,7 @@ std::string KeyOf(const PolicySuite& suite) {
   std::string html = "<ul class=\"key\">";
   for (size_t i = 0; i < suite.policies.size(); ++i) {
     html +=
-        StrCat("<li style=\"--line:var(--line", i, ")\">", EscapeHtml(suite.policies[i]), "</li>");
+        StrCat("<li style=\"--line:var(--line", i, ")\">", HtmlText(suite.policies[i]), "</li>");
   }
   return html + "</ul>";
 }
@@ -134,7 +135,7 @@ std::string ModelCharts(const PolicySuite& suite, std::span<const CaseOutcome> o
     if (at.model == model) groups[{at.tokens, at.machine}].push_back(&outcome);
   }
   std::string html = StrCat("<details", model == 0 ? " open" : "", "><summary>",
-                            EscapeHtml(suite.models[model].name), "</summary>", KeyOf(suite));
+                            HtmlText(suite.models[model].name), "</summary>", KeyOf(suite));
   int64_t tokens = -1;
   for (const auto& [key, group] : groups) {
     if (key.first != tokens) {
@@ -159,9 +160,9 @@ std::string CaseTable(const PolicySuite& suite, std::span<const CaseOutcome> out
       "model / machine / budget @ tokens / policy</th><th>step, s</th><th>bound, s</th>"
       "<th>ratio</th><th>notes</th></tr>";
   for (const BenchRow& row : CaseRows(suite, outcomes)) {
-    html += StrCat("<tr><td>", EscapeHtml(row.name), "</td>", Cell(row.value, "%.4g"),
+    html += StrCat("<tr><td>", HtmlText(row.name), "</td>", Cell(row.value, "%.4g"),
                    Cell(row.bound, "%.4g"), Cell(row.ratio, "%.4f"), "<td class=\"note\">",
-                   EscapeHtml(row.note), "</td></tr>");
+                   HtmlText(row.note), "</td></tr>");
   }
   return html + "</table></div></details>";
 }

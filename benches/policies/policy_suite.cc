@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "placement_policy/check_fits.h"
@@ -99,7 +100,7 @@ absl::StatusOr<MovementDecision> Decide(std::string_view policy, const Trace& tr
   // The bounds hold for activations that stay.
   if (policy == kPlanned) {
     return PlanMovement(trace, machine,
-                        {.wait_for_norm = wait_for_norm, .activations = PlannerOptions::Activations::kStay});
+                        {.wait_for_norm = wait_for_norm, .move_activations = false});
   }
   if (trace.chunks.empty()) {
     return InvalidArgument("the trace says of no chunk which blocks belong to it");
@@ -140,6 +141,15 @@ std::string CaseName(const PolicySuite& suite, const PolicyCase& the_case) {
                 std::string_view(share.data(), static_cast<size_t>(length)), "@", the_case.tokens);
 }
 
+absl::StatusOr<MovementDecision> PlanCase(const PolicySuite& suite, const PolicyCase& the_case) {
+  const SuiteMachine& machine = suite.machines[the_case.machine];
+  GANTRY_ASSIGN_OR_RETURN(const Trace trace, TraceOf(suite.models[the_case.model],
+                                                     machine.hardware.rates, the_case.tokens));
+  GANTRY_ASSIGN_OR_RETURN(const Machine budgeted,
+                          MachineOf(machine, trace, suite.budgets[the_case.budget]));
+  return Decide(kPlanned, trace, budgeted, suite.wait_for_norm ? Norm::kWait : Norm::kIgnore);
+}
+
 absl::StatusOr<CaseOutcome> RunCase(const PolicySuite& suite, const PolicyCase& the_case) {
   const SuiteMachine& machine = suite.machines[the_case.machine];
   GANTRY_ASSIGN_OR_RETURN(const Trace trace, TraceOf(suite.models[the_case.model],
@@ -164,8 +174,10 @@ absl::StatusOr<CaseOutcome> RunCase(const PolicySuite& suite, const PolicyCase& 
   }
   for (size_t i = 0; i < suite.policies.size(); ++i) {
     PolicyOutcome policy{.policy = i};
+    const Nanoseconds begin = MonotonicClock().Now();
     absl::StatusOr<MovementDecision> decision = Decide(
         suite.policies[i], trace, budgeted, suite.wait_for_norm ? Norm::kWait : Norm::kIgnore);
+    if (suite.policies[i] == kPlanned) outcome.planning = MonotonicClock().Now() - begin;
     if (decision.ok()) {
       const LowerBound bound = ComputeLowerBound(decision->training.problem, {});
       policy.bound = bound.total;

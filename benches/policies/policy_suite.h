@@ -73,6 +73,7 @@ struct CaseOutcome {
   std::string reason = {};  // why no policy can run this; empty: some may
   Nanoseconds compute = 0;
   Nanoseconds free_bound = 0;  // no plan with any placement takes less; 0: unknown
+  Nanoseconds planning = 0;  // real time that `planned` took, other cases beside it; 0: it did not
   std::vector<PolicyOutcome> policies = {};
 };
 
@@ -84,6 +85,9 @@ std::vector<PolicyCase> CasesOf(const PolicySuite& suite);
 
 // MODEL/MACHINE/BUDGET with BUDGET as "0.10@8192".
 std::string CaseName(const PolicySuite& suite, const PolicyCase& the_case);
+
+// The plan of `planned` for one case. Errors: as RunCase; kResourceExhausted when it does not fit.
+absl::StatusOr<MovementDecision> PlanCase(const PolicySuite& suite, const PolicyCase& the_case);
 
 // Plans and simulates. What does not fit is part of the outcome.
 // Errors: kInvalidArgument for a shape, a trace or a machine that is none.

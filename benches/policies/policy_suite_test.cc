@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/testing/status_matchers.h"
 #include "benches/policies/policy_benchmark.h"
+#include "benches/suite/report.h"
 #include "placement_policy/built_in_models.h"
 #include "placement_policy/machine_catalog.h"
 #include "placement_policy/synthetic_trace.h"
@@ -127,6 +128,11 @@ TEST(PolicySuiteTest, ThreadsDoNotChangeWhatIsFound) {
     times.emplace_back();
     for (const CaseOutcome& outcome : results->outcomes) {
       times.back().push_back(outcome.policies.empty() ? 0 : outcome.policies[0].step.elapsed);
+    }
+    for (const char* name : {"planner/seconds", "simulator/moves"}) {
+      const auto row = std::ranges::find(results->summary, name, &BenchRow::name);
+      ASSERT_NE(row, results->summary.end()) << name;
+      EXPECT_GT(row->value.value_or(0.0), 0.0) << name;
     }
   }
   EXPECT_EQ(times[0], times[1]);

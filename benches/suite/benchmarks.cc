@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "benches/suite/accumulation_benchmark.h"
 #include "benches/suite/adam_benchmark.h"
 #include "benches/suite/bench_options.h"
 #include "benches/suite/io_benchmark.h"
@@ -31,10 +32,10 @@ struct Entry {
   absl::StatusOr<BenchReport> (*run)(const BenchOptions&);
 };
 // The sweep comes first: it looks at the memory of the process, which the others leave in pieces.
-constexpr std::array<Entry, 5> kEntries = {
-    Entry{"sweep", RunSweepBenchmark}, Entry{"io", RunIoBenchmark},
+constexpr std::array<Entry, 6> kEntries = {
+    Entry{"sweep", RunSweepBenchmark},       Entry{"io", RunIoBenchmark},
     Entry{"transfer", RunTransferBenchmark}, Entry{"adam", RunAdamBenchmark},
-    Entry{"lease", RunLeaseBenchmark}};
+    Entry{"lease", RunLeaseBenchmark},       Entry{"accumulation", RunAccumulationBenchmark}};
 
 absl::StatusOr<BenchReport> RunAll(const BenchOptions& options) {
   BenchReport all{.bench = std::string(kAll), .machine = {}, .rows = {}};

@@ -77,7 +77,8 @@ absl::Status Resident::Open(const BenchOptions& options, const std::vector<StepS
                                                    .logger = options.logger,
                                                    .files = options.files,
                                                    .device_memory = 256_MiB,
-                                                   .policy = "device",
+                                                   .policy = "planned",
+                                                   .static_fractions = {},
                                                    .chunk_elements = 1 << 20}));
   for (int64_t i = 0; i < kTensors; ++i) {
     GANTRY_ASSIGN_OR_RETURN(

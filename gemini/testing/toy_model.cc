@@ -121,7 +121,8 @@ absl::StatusOr<std::vector<ArenaBuffer>> ToyModel::RunLayer(size_t l, int64_t mi
     Mix(lease[1]);
   }
   std::vector<ArenaBuffer> buffers;
-  const int64_t bytes = options_.activation_bytes;
+  const int64_t bytes =
+      variation_.activation_bytes > 0 ? variation_.activation_bytes : options_.activation_bytes;
   std::vector<int64_t> sizes = {bytes};
   if (!options_.savings.empty()) sizes = {bytes, bytes / 3, bytes / 7};
   for (const int64_t size : sizes) {
@@ -161,6 +162,10 @@ absl::Status ToyModel::Forward(int64_t micro_batch) {
   GANTRY_RETURN_IF_ERROR(Read(special_[kTied], "embed"));
   GANTRY_RETURN_IF_ERROR(Read(special_[kFrozen], "frozen"));
   for (size_t l = 0; l < layers_.size(); ++l) {
+    if (static_cast<int64_t>(l) == variation_.skipped_layer) {
+      made_.emplace_back();
+      continue;
+    }
     GANTRY_RETURN_IF_ERROR(ForwardLayer(l, micro_batch));
   }
   return Read(special_[kTied], "head");
@@ -222,8 +227,10 @@ absl::Status ToyModel::BackwardLayer(size_t l, int64_t micro_batch) {
   }
   GANTRY_RETURN_IF_ERROR(CheckActivations(made.activations, l, micro_batch));
   const int64_t salt = 100 * steps_ + 10 * micro_batch + static_cast<int64_t>(l) + 1;
-  GANTRY_RETURN_IF_ERROR(
-      Contribute({layers_[l].weight, layers_[l].norm}, StrCat("layer ", l, " backward"), salt));
+  if (static_cast<int64_t>(l) != variation_.constant_layer) {
+    GANTRY_RETURN_IF_ERROR(
+        Contribute({layers_[l].weight, layers_[l].norm}, StrCat("layer ", l, " backward"), salt));
+  }
   made.activations.clear();
   return passes ? layers.EndLayerBackward(made.pass) : absl::OkStatus();
 }
@@ -232,7 +239,13 @@ absl::Status ToyModel::Backward(int64_t micro_batch) {
   const int64_t salt = 100 * steps_ + 10 * micro_batch;
   GANTRY_RETURN_IF_ERROR(Contribute({special_[kTied]}, "head backward", salt));
   for (size_t l = layers_.size(); l-- > 0;) {
+    const auto number = static_cast<int64_t>(l);
+    if (number == variation_.skipped_layer) {
+      made_.pop_back();
+      continue;
+    }
     GANTRY_RETURN_IF_ERROR(BackwardLayer(l, micro_batch));
+    if (number == variation_.constant_layer) continue;
     store_->GradientReady(layers_[l].weight);
     store_->GradientReady(layers_[l].norm);
   }
@@ -243,9 +256,14 @@ absl::Status ToyModel::Backward(int64_t micro_batch) {
 
 absl::StatusOr<StepResult> ToyModel::TrainStep(const OptimizerStep& hyper) {
   training_ = true;
+  const int64_t micro_batches =
+      variation_.micro_batches > 0 ? variation_.micro_batches : options_.micro_batches;
+  const bool again = dry_steps() > 1 && store_->dry_run() && dry_steps_made_++ % 2 == 1;
   GANTRY_RETURN_IF_ERROR(
-      store_->BeginStep({.micro_batches = options_.micro_batches, .optimizer = hyper}));
-  for (int64_t m = 0; m < options_.micro_batches; ++m) {
+      store_->BeginStep({.micro_batches = micro_batches,
+                         .optimizer = hyper,
+                         .dry_layers = again ? LayerSaving::kRecompute : LayerSaving::kKeep}));
+  for (int64_t m = 0; m < micro_batches; ++m) {
     GANTRY_RETURN_IF_ERROR(store_->BeginMicroBatch());
     GANTRY_RETURN_IF_ERROR(Forward(m));
     GANTRY_RETURN_IF_ERROR(Backward(m));

@@ -38,6 +38,13 @@ class ToyModel {
     // How layers save their activations, by turns; empty: they do not say where they begin and end.
     std::vector<LayerSaving> savings = {};
   };
+  // What a training step does other than Options say.
+  struct Variation {
+    int64_t skipped_layer = -1;    // is not used at all
+    int64_t constant_layer = -1;   // is used, but gets no gradient
+    int64_t activation_bytes = 0;  // not 0: instead of the Options'
+    int64_t micro_batches = 0;     // likewise
+  };
   // `store` outlives the model.
   ToyModel(ParameterStore* store, const Options& options);
 
@@ -48,6 +55,8 @@ class ToyModel {
   absl::Status Initialize();
   // One whole step; `step` is 1-based. Returns the result of EndStep and adds the loss to `losses`.
   absl::StatusOr<StepResult> TrainStep(const OptimizerStep& hyper);
+  // From the next step on.
+  void Vary(const Variation& variation) { variation_ = variation; }
   // Goes on as if so many steps had been made: with state from a checkpoint.
   void ResumeAfter(int64_t steps) { steps_ = steps; }
   // Forward passes only.
@@ -86,6 +95,7 @@ class ToyModel {
 
   ParameterStore* store_;
   Options options_;
+  Variation variation_;
   // Tables, so that a step is cheap enough for thousands of simulated runs. Their period divides no
   // chunk, so that neighbouring chunks differ.
   std::vector<float> normals_;
@@ -95,6 +105,7 @@ class ToyModel {
   std::vector<TensorId> special_;  // tied, frozen, untouched
   std::vector<Made> made_;         // by layer
   bool training_ = false;
+  int64_t dry_steps_made_ = 0;
   double x_ = 0.0;
   int64_t steps_ = 0;
   std::vector<double> losses_;

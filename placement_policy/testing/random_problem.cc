@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "placement_policy/machine.h"
+#include "placement_policy/planned_slack.h"
 #include "placement_policy/trace.h"
 
 namespace gantry {
@@ -427,6 +428,21 @@ MovementProblem RandomTrainingProblem(const TrainingProblemOptions& options, uin
   GANTRY_CHECK(options.layers >= 1 && options.tiles_per_layer >= 1);
   GANTRY_CHECK_GE(options.eighths_per_layer, 8);
   return TrainingStep(options, seed).Build();
+}
+
+void LetBlocksStay(MovementProblem& problem, uint64_t seed) {
+  Draws draws(seed);
+  problem.stays.assign(problem.block_slots.size(), false);
+  const std::vector<bool> none(problem.uses.size(), false);
+  const UseCycle cycle = LinkUses(problem);
+  for (size_t tries = 0; tries < problem.block_slots.size(); ++tries) {
+    const auto block = static_cast<size_t>(draws.Between(0, std::ssize(problem.block_slots) - 1));
+    const bool moves = problem.in_file[block] || cycle.update_of[block] >= 0;
+    if (moves || problem.stays[block]) continue;
+    problem.stays[block] = true;
+    const std::vector<int64_t> slack = PlannedSlack(problem, LinkUses(problem), none);
+    if (std::ranges::min(slack) < 0) problem.stays[block] = false;
+  }
 }
 
 TrainingProblemOptions LargeTrainingOptions() {

@@ -58,6 +58,9 @@ TrainingProblemOptions RandomTrainingOptions(uint64_t seed);
 // Times and capacities vary by `seed`. A slot is 1 MiB.
 MovementProblem RandomTrainingProblem(const TrainingProblemOptions& options, uint64_t seed);
 
+// Lets blocks stay, chosen at random, as long as they fit beside what each moment uses.
+void LetBlocksStay(MovementProblem& problem, uint64_t seed);
+
 // A step of the size of a model of 70 billion parameters: 80 layers, about 2,500 moments and 7,400
 // uses.
 TrainingProblemOptions LargeTrainingOptions();

@@ -21,6 +21,7 @@
 #include "base/strings.h"
 #include "device/host/host_device.h"
 #include "gemini/engine.h"
+#include "gemini/layer_activations.h"
 #include "kernels/matmul.h"
 #include "trainer/models/llama.h"
 
@@ -71,6 +72,7 @@ struct LlamaRun {
   std::unique_ptr<Device> device;
   std::unique_ptr<Engine> engine;
   std::unique_ptr<LlamaModel> model;
+  LayerSaving dry_layers = LayerSaving::kKeep;
 
   absl::Status Make(const Case& c) {
     GANTRY_ASSIGN_OR_RETURN(team, ThreadTeam::Create({.threads = c.threads}));
@@ -120,8 +122,8 @@ struct LlamaRun {
         .step = step,
         .max_gradient_norm = c.clip,
         .non_finite = c.non_finite};
-    GANTRY_RETURN_IF_ERROR(
-        engine->BeginStep({.micro_batches = c.accumulation, .optimizer = hyper}));
+    GANTRY_RETURN_IF_ERROR(engine->BeginStep(
+        {.micro_batches = c.accumulation, .optimizer = hyper, .dry_layers = dry_layers}));
     double loss = 0.0;
     for (int64_t m = 0; m < c.accumulation; ++m) {
       GANTRY_RETURN_IF_ERROR(engine->BeginMicroBatch());
@@ -149,6 +151,7 @@ struct LlamaRun {
     GANTRY_RETURN_IF_ERROR(Make(c));
     GANTRY_RETURN_IF_ERROR(Step(c, 1, outcome).status());  // dry
     if (c.recompute == Recompute::kPlanned) {
+      dry_layers = LayerSaving::kRecompute;
       GANTRY_RETURN_IF_ERROR(Step(c, 1, outcome).status());
     }
     outcome = Outcome{};
@@ -286,9 +289,7 @@ std::vector<Case> Cases() {
        .host_bytes = 1200 * k,
        .files = true,
        .recompute = Recompute::kOffload},
-      {.name = "offload_to_host",
-       .device_bytes = 1800 * k,
-       .recompute = Recompute::kOffload},
+      {.name = "offload_to_host", .device_bytes = 1800 * k, .recompute = Recompute::kOffload},
       {.name = "offload_unified",
        .topology = kUnified,
        .device_bytes = 2000 * k,

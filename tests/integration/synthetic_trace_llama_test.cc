@@ -40,6 +40,7 @@ struct Case {
   int64_t micro_batches = 1;
   Recompute recompute = Recompute::kNone;
   bool tied = false;
+  MicroBatchOrder order = MicroBatchOrder::kMicroBatchMajor;
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
@@ -101,17 +102,17 @@ struct RecordedStep {
   }
 
   absl::Status DryStep(const Case& c) {
+    const bool together = c.order == MicroBatchOrder::kLayerMajor;
+    const int64_t passes = together ? 1 : c.micro_batches;
     GANTRY_RETURN_IF_ERROR(engine->BeginStep(
-        {.micro_batches = c.micro_batches, .optimizer = OptimizerStep{.learning_rate = 1e-3}}));
+        {.micro_batches = passes, .optimizer = OptimizerStep{.learning_rate = 1e-3}}));
     const std::vector<int32_t> tokens(static_cast<size_t>(kSequences * kLength), 7);
-    for (int64_t m = 0; m < c.micro_batches; ++m) {
+    const std::vector<TokenBatch> batches(
+        static_cast<size_t>(c.micro_batches / passes),
+        {.sequences = kSequences, .length = kLength, .tokens = tokens, .targets = tokens});
+    for (int64_t pass = 0; pass < passes; ++pass) {
       GANTRY_RETURN_IF_ERROR(engine->BeginMicroBatch());
-      GANTRY_RETURN_IF_ERROR(
-          model
-              ->ForwardBackward(
-                  {.sequences = kSequences, .length = kLength, .tokens = tokens, .targets = tokens},
-                  1.0)
-              .status());
+      GANTRY_RETURN_IF_ERROR(model->ForwardBackward(batches, 1.0).status());
     }
     return engine->EndStep().status();
   }
@@ -123,6 +124,7 @@ absl::StatusOr<Trace> Synthetic(const Case& c) {
                          .sequences = kSequences,
                          .sequence_length = kLength,
                          .micro_batches = c.micro_batches,
+                         .order = c.order,
                          .recomputation = c.recompute == Recompute::kLayer ? Recomputation::kNeeded
                                                                            : Recomputation::kNone});
 }
@@ -229,13 +231,18 @@ TEST_P(SyntheticTraceLlamaTest, IsLikeTheRecordedStep) {
   ExpectSimilarActivations(*synthetic, *recorded);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, SyntheticTraceLlamaTest,
-                         ::testing::Values(Case{.name = "plain"},
-                                           Case{.name = "recompute",
-                                                .recompute = Recompute::kLayer},
-                                           Case{.name = "micro_batches", .micro_batches = 3},
-                                           Case{.name = "tied", .tied = true}),
-                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Cases, SyntheticTraceLlamaTest,
+    ::testing::Values(
+        Case{.name = "plain"}, Case{.name = "recompute", .recompute = Recompute::kLayer},
+        Case{.name = "micro_batches", .micro_batches = 3},
+        Case{.name = "layer_major", .micro_batches = 3, .order = MicroBatchOrder::kLayerMajor},
+        Case{.name = "layer_major_recompute",
+             .micro_batches = 4,
+             .recompute = Recompute::kLayer,
+             .order = MicroBatchOrder::kLayerMajor},
+        Case{.name = "tied", .tied = true}),
+    [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace gantry

@@ -17,6 +17,7 @@
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "tests/simulation/scenario.h"
 
 namespace gantry {
 namespace {
@@ -220,6 +221,8 @@ absl::StatusOr<FaultCase> RandomCase(CaseRunner& runner, uint64_t seed, int64_t 
   FaultCase fault_case{.subject = scenario % 5 == 4 ? Subject::kStore : Subject::kEngine,
                        .scenario_seed = seed * 1'000'000 + static_cast<uint64_t>(scenario),
                        .order_seed = static_cast<uint64_t>(random.Below(4, 0)) * 2};
+  // One engine in four follows plans.
+  if (scenario % 5 == 2) fault_case.scenario_seed |= kPlannedSeeds;
   GANTRY_ASSIGN_OR_RETURN(const OperationCounts counts, runner.Count(HealthyOf(fault_case)));
   uint64_t draw = 1;
   FaultPoint point = FaultPoint::kMap;

@@ -62,6 +62,8 @@ TEST_P(EngineSimulationTest, ComputesWhatTheOracleComputes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, EngineSimulationTest, ::testing::Range(uint64_t{0}, uint64_t{100}));
+INSTANTIATE_TEST_SUITE_P(PlannedSeeds, EngineSimulationTest,
+                         ::testing::Range(kPlannedSeeds, kPlannedSeeds + 50));
 
 // Scenarios in which device and host have hardly room to exchange blocks: no files, a static
 // placement, both tiers update.
@@ -148,7 +150,7 @@ TEST_F(EngineExchangeTest, TheLeastBudgetsOfManyModelsAreEnough) {
 TEST(EngineSimulation, SpeculatesAndTakesBack) {
   int64_t kept = 0;
   int64_t taken_back = 0;
-  for (uint64_t seed = 0; seed < 60; ++seed) {
+  for (uint64_t seed = 0; seed < 240; ++seed) {
     const auto scenario = DrawScenario(seed);
     ASSERT_THAT(scenario, IsOk());
     if (scenario->update_order != UpdateOrder::kSpeculative) continue;
@@ -161,6 +163,27 @@ TEST(EngineSimulation, SpeculatesAndTakesBack) {
   }
   EXPECT_GT(kept, 5);
   EXPECT_GT(taken_back, 3);
+}
+
+// The scenarios reach movement plans, and some leave them for good.
+TEST(EngineSimulation, PlansAndPlansAnew) {
+  int64_t planned = 0;
+  int64_t anew = 0;
+  for (uint64_t seed = kPlannedSeeds; seed < kPlannedSeeds + 30; ++seed) {
+    const auto scenario = DrawScenario(seed);
+    ASSERT_THAT(scenario, IsOk());
+    FaultPlan healthy({});
+    const RunResult result = RunSimulated(
+        {.scenario = &*scenario, .order_seed = 0, .faults = &healthy, .checkpoint_directory = {}});
+    ASSERT_THAT(result.status, IsOk()) << Describe(*scenario);
+    planned += result.planned ? 1 : 0;
+    // Two that stray, two that are timed.
+    const int64_t others = scenario->varies_from == 0 ? 0 : scenario->steps - scenario->varies_from;
+    anew += result.planned && others >= 4 ? 1 : 0;
+  }
+  std::cout << planned << " of 30 end with a plan, " << anew << " of them with their second\n";
+  EXPECT_GT(planned, 10);
+  EXPECT_GT(anew, 2);
 }
 
 // Different orders are different runs, or the test above would prove little.

@@ -14,6 +14,7 @@
 #include "base/testing/status_matchers.h"
 #include "tests/simulation/campaign.h"
 #include "tests/simulation/fault_case.h"
+#include "tests/simulation/scenario.h"
 
 namespace gantry {
 namespace {
@@ -22,8 +23,9 @@ constexpr int64_t kCasesLeast = 2'000;
 constexpr int kWorkers = 2;
 // Every fault at every operation: a device with copy lanes and files, and a static placement.
 constexpr uint64_t kWholeScenarios[] = {8, 24};
-constexpr uint64_t kScenarios = 16;  // at spread operations
-constexpr uint64_t kStoreRuns = 12;  // likewise
+constexpr uint64_t kScenarios = 16;        // at spread operations
+constexpr uint64_t kPlannedScenarios = 2;  // likewise
+constexpr uint64_t kStoreRuns = 12;        // likewise
 constexpr int64_t kPerFault = 3;
 
 TEST(FaultCampaign, EveryFaultEndsInTheRightBitsOrInAnErrorAndTheRightBits) {
@@ -37,6 +39,9 @@ TEST(FaultCampaign, EveryFaultEndsInTheRightBitsOrInAnErrorAndTheRightBits) {
   for (const uint64_t seed : kWholeScenarios) add(Subject::kEngine, seed, 0);
   const size_t whole = cases.size();
   for (uint64_t seed = 100; seed < 100 + kScenarios; ++seed) {
+    add(Subject::kEngine, seed, kPerFault);
+  }
+  for (uint64_t seed = kPlannedSeeds; seed < kPlannedSeeds + kPlannedScenarios; ++seed) {
     add(Subject::kEngine, seed, kPerFault);
   }
   for (uint64_t seed = 0; seed < kStoreRuns; ++seed) add(Subject::kStore, seed, kPerFault);

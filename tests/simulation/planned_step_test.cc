@@ -104,6 +104,50 @@ TEST_P(PlannedStepTest, NoiseCostsLittle) {
             1.01 * (Seconds(calm_step.elapsed) + std::max(more_compute, 0.0)));
 }
 
+// Four micro-batches in both orders: each takes as long as predicted, and so does the difference.
+TEST(PlannedOrderTest, LayerByLayerGainsWhatIsPredicted) {
+  const auto shape = BuiltInModel("llama2-7b");
+  ASSERT_THAT(shape, IsOk());
+  double predicted_gain = 1.0;
+  double measured_gain = 1.0;
+  for (const MicroBatchOrder order :
+       {MicroBatchOrder::kMicroBatchMajor, MicroBatchOrder::kLayerMajor}) {
+    auto trace = SyntheticTrace(*shape, {.sequences = 1,
+                                         .sequence_length = 1024,
+                                         .micro_batches = 4,
+                                         .order = order,
+                                         .recomputation = Recomputation::kFull,
+                                         .flops_per_second = kA100.flops_per_second});
+    ASSERT_THAT(trace, IsOk());
+    int64_t state = 0;
+    for (const int8_t slots : trace->block_slots) state += slots;
+    // One micro-batch of the store: its gradients are ready when all have contributed.
+    if (order == MicroBatchOrder::kLayerMajor) {
+      for (Moment& moment : trace->moments) moment.micro_batch = 0;
+    }
+    const auto replayed = ReplayTrace({.trace = &*trace,
+                                       .policy = "planned",
+                                       .device_slots = state / 10,
+                                       .host_slots = state + 64,
+                                       .copy_per_slot = kA100.copy,
+                                       .update_per_slot = kA100.update,
+                                       .noise = 0.0,
+                                       .wait_for_norm = false,
+                                       .steps = 6});
+    ASSERT_THAT(replayed, IsOk());
+    ASSERT_TRUE(replayed->report.planned);
+    const auto predicted = static_cast<double>(replayed->report.predicted);
+    const auto measured = static_cast<double>(replayed->steps.back().elapsed);
+    std::cout << "predicted " << predicted / 1e9 << " s, measured " << measured / 1e9 << " s\n";
+    EXPECT_NEAR(measured / predicted, 1.0, 0.02);
+    predicted_gain = predicted / predicted_gain;
+    measured_gain = measured / measured_gain;
+  }
+  // Now layer by layer over one by one.
+  EXPECT_NEAR(measured_gain / predicted_gain, 1.0, 0.02);
+  EXPECT_LT(measured_gain, 0.8);
+}
+
 INSTANTIATE_TEST_SUITE_P(Cases, PlannedStepTest,
                          ::testing::Values(Case{"consumer_2k", k4090, 2048, 0.10, false},
                                            Case{"consumer_2k_norm", k4090, 2048, 0.10, true},

@@ -102,6 +102,21 @@ void DrawLayers(Dice& dice, Scenario& scenario) {
   }
 }
 
+// Plans need two steps that are timed, and one that changed for good needs four more. What may
+// change is what the least budgets allow in any case.
+void DrawPlanned(Dice& dice, Scenario& scenario) {
+  scenario.policy = "planned";
+  scenario.steps = 4 + dice.Below(5);
+  if (dice.OneIn(2)) return;
+  scenario.varies_from = 2 + dice.Below(scenario.steps - 2);
+  const int64_t layer = dice.Below(scenario.model.layers);
+  if (dice.OneIn(2)) {
+    scenario.variation.skipped_layer = layer;
+  } else {
+    scenario.variation.constant_layer = layer;
+  }
+}
+
 // By trial: the least budget of one tier depends on the other, and on the policy.
 absl::Status FindLeastBudgets(Scenario& scenario) {
   constexpr int64_t kAmple = 300;
@@ -122,20 +137,26 @@ absl::Status FindLeastBudgets(Scenario& scenario) {
 }  // namespace
 
 absl::StatusOr<Scenario> DrawScenario(uint64_t seed) {
-  Dice dice(seed, 17);
+  const bool planned = (seed & kPlannedSeeds) != 0;
+  const uint64_t base = seed & ~kPlannedSeeds;
+  Dice dice(base, 17);
   Scenario scenario;
   scenario.seed = seed;
   DrawModel(dice, scenario);
   DrawMachine(dice, scenario);
   DrawOptimizer(dice, scenario);
-  Dice more(seed, 18);
+  Dice more(base, 18);
   DrawAdafactor(more, scenario);
-  Dice layers(seed, 21);
+  Dice plans(base, 19);
+  if (planned) DrawPlanned(plans, scenario);
+  Dice layers(base, 21);
   DrawLayers(layers, scenario);
   GANTRY_RETURN_IF_ERROR(FindLeastBudgets(scenario));
   const int64_t slack = dice.OneIn(3) ? 0 : dice.OneIn(4) ? 60 : 12;
   scenario.device_slots += dice.Below(slack + 1);
   scenario.host_slots += dice.Below(slack + 1);
+  // A plan wants buffers beside what must be in host memory; now and then there are none.
+  if (planned && !plans.OneIn(4)) scenario.host_slots += 40;
   return scenario;
 }
 
@@ -170,7 +191,8 @@ std::string Describe(const Scenario& s) {
                 s.model.layers, " layers of ", s.model.layer_elements, ", ", Name(s.model.dtype),
                 " with ", Name(s.gradient_dtype), " gradients, ", s.model.micro_batches,
                 " micro-batches", SavingsOf(s.model), ", clip ", s.hyper.max_gradient_norm, ", ",
-                s.steps, " steps, checkpoint ", s.checkpoint_on_disk ? "on disk" : "in memory");
+                s.steps, " steps", s.varies_from > 0 ? StrCat(", others from ", s.varies_from) : "",
+                ", checkpoint ", s.checkpoint_on_disk ? "on disk" : "in memory");
 }
 
 }  // namespace gantry

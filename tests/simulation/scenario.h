@@ -24,7 +24,9 @@ struct Scenario {
   OptimizerStep hyper{.learning_rate = 1e-2};  // its kind is the store's
   StateFormat state_format = StateFormat::kF32;
   int64_t steps = 3;
-  bool evaluates = false;  // between the steps
+  bool evaluates = false;   // between the steps
+  int64_t varies_from = 0;  // the first step with the variation; 0: none
+  ToyModel::Variation variation = {};
 
   // The machine: what they must not depend on.
   DeviceTopology topology = DeviceTopology::kDiscrete;
@@ -46,6 +48,10 @@ struct Scenario {
   int64_t checkpoint_after = 1;  // steps
   bool checkpoint_on_disk = false;
 };
+
+// A seed with this bit is that without it under the policy `planned`, and with enough steps to get
+// a plan and to leave it.
+inline constexpr uint64_t kPlannedSeeds = uint64_t{1} << 62;
 
 // The scenario of a seed, with budgets between the least that it can run with and ample ones.
 // Errors: those of an engine that cannot be made for another reason than a budget.

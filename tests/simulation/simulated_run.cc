@@ -189,6 +189,7 @@ absl::StatusOr<Fingerprint> Train(ParameterStore& store, const RunOptions& optio
     model.ResumeAfter(done);
   }
   for (int64_t step = done + 1; step <= scenario.steps; ++step) {
+    if (scenario.varies_from > 0 && step >= scenario.varies_from) model.Vary(scenario.variation);
     GANTRY_RETURN_IF_ERROR(model.TrainStep(HyperOf(scenario, step)).status());
     if (scenario.evaluates) GANTRY_RETURN_IF_ERROR(model.Evaluate());
     if (step != scenario.checkpoint_after) continue;
@@ -216,6 +217,7 @@ RunResult RunSimulated(const RunOptions& options) {
       const EngineStatistics statistics = (*engine)->statistics();
       result.updates_speculated = statistics.updates_speculated;
       result.updates_taken_back = statistics.updates_taken_back;
+      result.planned = (*engine)->movement_report("train").planned;
     }
   }
   result.events = machine.loop().events_run();

@@ -47,6 +47,7 @@ struct RunResult {
   int64_t events = 0;
   int64_t updates_speculated = 0;
   int64_t updates_taken_back = 0;
+  bool planned = false;     // the last step followed a movement plan
   Nanoseconds end = 0;      // virtual
   std::string left_behind;  // in the spill folders: empty
 };

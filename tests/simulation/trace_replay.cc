@@ -46,7 +46,10 @@ class Replay {
     FindGradients();
     if (options_.saving.has_value()) FindLayers();
     GANTRY_RETURN_IF_ERROR(Step(0).status());  // dry
-    if (options_.saving == LayerSaving::kPlanned) GANTRY_RETURN_IF_ERROR(Step(0).status());
+    if (options_.saving == LayerSaving::kPlanned) {
+      dry_layers_ = LayerSaving::kRecompute;
+      GANTRY_RETURN_IF_ERROR(Step(0).status());
+    }
     GANTRY_RETURN_IF_ERROR(engine_->Seal());
     GANTRY_RETURN_IF_ERROR(Initialize());
     ReplayResult result;
@@ -246,8 +249,8 @@ class Replay {
                               .non_finite = options_.wait_for_norm
                                                 ? OptimizerStep::NonFinite::kSkipStep
                                                 : OptimizerStep::NonFinite::kUpdateAnyway};
-    GANTRY_RETURN_IF_ERROR(
-        engine_->BeginStep({.micro_batches = micro_batches_, .optimizer = hyper}));
+    GANTRY_RETURN_IF_ERROR(engine_->BeginStep(
+        {.micro_batches = micro_batches_, .optimizer = hyper, .dry_layers = dry_layers_}));
     step_ = step;
     computed_ = 0;
     int32_t micro_batch = -1;
@@ -321,6 +324,7 @@ class Replay {
   std::vector<bool> gradient_;               // by trace block
   std::vector<std::vector<int32_t>> ready_;  // by moment: chunks
   int64_t micro_batches_ = 1;
+  LayerSaving dry_layers_ = LayerSaving::kKeep;
   int64_t step_ = 0;
   Nanoseconds computed_ = 0;
 

@@ -20,7 +20,7 @@
 //     place that knows. So a dry run makes the very sequence of leases and allocations that real
 //     steps make. Nothing here may depend on values.
 //
-// Thread-compatible; one tape per micro-batch.
+// Thread-compatible; one tape per micro-batch, or for several that go through the layers together.
 #ifndef GANTRY_TRAINER_AUTOGRAD_TAPE_H_
 #define GANTRY_TRAINER_AUTOGRAD_TAPE_H_
 

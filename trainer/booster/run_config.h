@@ -64,8 +64,16 @@ struct MemoryConfig {
   TraceNames trace_names = TraceNames::kKeep;
 };
 
+// In which order a step's micro-batches go through the layers. The numbers are the same.
+enum class AccumulationOrder : uint8_t {
+  kAuto,        // whichever is expected to be faster within the budgets
+  kMicroBatch,  // each forward and backward before the next begins
+  kLayer,       // each layer serves all of them before the next layer; not with a tied head
+};
+
 struct TrainConfig {
   int64_t steps = 200;
+  AccumulationOrder accumulation_order = AccumulationOrder::kAuto;
   int64_t threads = 0;         // 0: one per CPU
   uint64_t seed = 1;           // of the initial weights
   std::string checkpoint_dir;  // empty: nothing is saved
@@ -75,8 +83,10 @@ struct TrainConfig {
   int64_t log_every = 1;
   int64_t eval_every = 50;  // 0: never
   int64_t eval_batches = 8;
-  std::string log_file;    // JSON lines; empty: none
-  std::string trace_file;  // for the Perfetto viewer; empty: none
+  std::string log_file;      // JSON lines; empty: none
+  std::string trace_file;    // for the Perfetto viewer; empty: none
+  std::string report;        // an HTML page about the run's steps; empty: none
+  std::string report_trace;  // the same step for the Perfetto viewer; empty: none
 };
 
 struct GenerateConfig {

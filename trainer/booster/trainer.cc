@@ -40,6 +40,8 @@ namespace {
 
 constexpr char kEvaluateKey[] = "evaluate";
 constexpr size_t kSettingsNamed = 4;  // in a warning
+// Layer by layer should move blocks in at most so much of the time that one by one takes.
+constexpr double kWorthwhile = 0.95;
 
 TokenBatch ViewOf(const SampledTokens& sampled) {
   return {.sequences = sampled.sequences,
@@ -95,13 +97,47 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(Options options) {
 
 // Shows the store the steps that will come.
 absl::Status Trainer::DryRun() {
+  if (validation_.has_value()) GANTRY_RETURN_IF_ERROR(EvaluateStep().status());
+  GANTRY_RETURN_IF_ERROR(ChooseOrder());
+  return DryTrainStep();
+}
+
+// Once more with the layers run again where the store chooses.
+absl::Status Trainer::DryTrainStep() {
+  dry_layers_ = LayerSaving::kKeep;
   GANTRY_RETURN_IF_ERROR(TrainStep().status());
-  // Once more with the layers run again, so that the store can choose.
-  if (options_.config->model.recompute == Recompute::kPlanned) {
-    GANTRY_RETURN_IF_ERROR(TrainStep().status());
+  if (options_.config->model.recompute != Recompute::kPlanned) return absl::OkStatus();
+  dry_layers_ = LayerSaving::kRecompute;
+  return TrainStep().status();
+}
+
+absl::Status Trainer::ChooseOrder() {
+  const AccumulationOrder wanted = options_.config->train.accumulation_order;
+  if (!model_->SumsInOneOrder()) {
+    if (wanted != AccumulationOrder::kLayer) return absl::OkStatus();
+    return InvalidArgument(
+        "train.accumulation_order is layer, but the head is the embedding table "
+        "(model.tie_embeddings): its gradient would be summed in another order, so the numbers "
+        "would not be those of micro_batch; use that, or auto");
   }
-  if (!validation_.has_value()) return absl::OkStatus();
-  return EvaluateStep().status();
+  if (options_.config->data.accumulation == 1) return absl::OkStatus();
+  if (wanted != AccumulationOrder::kAuto) {
+    order_ = wanted;
+    return absl::OkStatus();
+  }
+  if (options_.engine == nullptr) return absl::OkStatus();
+  // The last dry run of a key counts.
+  GANTRY_RETURN_IF_ERROR(DryTrainStep());
+  const absl::StatusOr<Nanoseconds> one_by_one = options_.engine->MovementTime(kTrainKey);
+  order_ = AccumulationOrder::kLayer;
+  GANTRY_RETURN_IF_ERROR(DryTrainStep());
+  const absl::StatusOr<Nanoseconds> by_layer = options_.engine->MovementTime(kTrainKey);
+  // Where both are as good, the one that needs less memory.
+  const bool pays =
+      by_layer.ok() && (!one_by_one.ok() || static_cast<double>(*by_layer) <
+                                                kWorthwhile * static_cast<double>(*one_by_one));
+  if (!pays) order_ = AccumulationOrder::kMicroBatch;
+  return absl::OkStatus();
 }
 
 absl::Status Trainer::FindStart() {
@@ -250,10 +286,13 @@ OptimizerStep Trainer::Hyperparameters() const {
 
 absl::StatusOr<Trainer::StepOutcome> Trainer::TrainStep() {
   ParameterStore& store = *options_.context.store;
-  GANTRY_RETURN_IF_ERROR(store.BeginStep({.trace_key = kTrainKey,
-                                          .micro_batches = options_.config->data.accumulation,
-                                          .optimizer = Hyperparameters()}));
-  const absl::StatusOr<LossSum> loss = MicroBatches();
+  const bool by_layer = order_ == AccumulationOrder::kLayer;
+  GANTRY_RETURN_IF_ERROR(
+      store.BeginStep({.trace_key = kTrainKey,
+                       .micro_batches = by_layer ? 1 : options_.config->data.accumulation,
+                       .optimizer = Hyperparameters(),
+                       .dry_layers = dry_layers_}));
+  const absl::StatusOr<LossSum> loss = by_layer ? LayerByLayer() : MicroBatches();
   absl::StatusOr<StepResult> result = store.EndStep();
   GANTRY_RETURN_IF_ERROR(loss.status());  // it came first, and may be why EndStep failed
   GANTRY_RETURN_IF_ERROR(result.status());
@@ -261,16 +300,40 @@ absl::StatusOr<Trainer::StepOutcome> Trainer::TrainStep() {
   return StepOutcome{.loss = loss->loss_sum / valid, .result = *result};
 }
 
+// Every byte has a next one: all tokens are valid.
+double Trainer::LossScale() const {
+  return 1.0 / static_cast<double>(TokensPerStep(options_.config->data));
+}
+
 absl::StatusOr<LossSum> Trainer::MicroBatches() {
   const DataConfig& data = options_.config->data;
-  // Every byte has a next one: all tokens are valid.
-  const double scale = 1.0 / static_cast<double>(TokensPerStep(data));
   LossSum total;
   for (int64_t i = 0; i < data.accumulation; ++i) {
     GANTRY_RETURN_IF_ERROR(options_.context.store->BeginMicroBatch());
     const SampledTokens sampled =
         training_.Random(position_.sequences + i * data.batch_size, data.batch_size);
-    GANTRY_ASSIGN_OR_RETURN(const LossSum loss, model_->ForwardBackward(ViewOf(sampled), scale));
+    GANTRY_ASSIGN_OR_RETURN(const LossSum loss,
+                            model_->ForwardBackward(ViewOf(sampled), LossScale()));
+    total.loss_sum += loss.loss_sum;
+    total.valid_tokens += loss.valid_tokens;
+  }
+  return total;
+}
+
+// One micro-batch of the store, which hears of each gradient once all have contributed.
+absl::StatusOr<LossSum> Trainer::LayerByLayer() {
+  const DataConfig& data = options_.config->data;
+  GANTRY_RETURN_IF_ERROR(options_.context.store->BeginMicroBatch());
+  std::vector<SampledTokens> sampled;
+  std::vector<TokenBatch> batches;
+  for (int64_t i = 0; i < data.accumulation; ++i) {
+    sampled.push_back(training_.Random(position_.sequences + i * data.batch_size, data.batch_size));
+  }
+  for (const SampledTokens& tokens : sampled) batches.push_back(ViewOf(tokens));
+  GANTRY_ASSIGN_OR_RETURN(const std::vector<LossSum> losses,
+                          model_->ForwardBackward(batches, LossScale()));
+  LossSum total;
+  for (const LossSum& loss : losses) {
     total.loss_sum += loss.loss_sum;
     total.valid_tokens += loss.valid_tokens;
   }

@@ -6,7 +6,8 @@
 //   GANTRY_ASSIGN_OR_RETURN(TrainingSummary summary, trainer->Run());
 //
 // A run is a function of config, text and its position (step and sequences consumed), so one that
-// stops and resumes gives the same bits as one that does not.
+// stops and resumes gives the same bits as one that does not. The order in which a step's
+// micro-batches go through the layers changes no number, so it may differ from run to run.
 //
 // One thread makes all calls; a stop may be requested from anywhere.
 #ifndef GANTRY_TRAINER_BOOSTER_TRAINER_H_
@@ -25,6 +26,7 @@
 #include "base/file_calls.h"
 #include "base/log.h"
 #include "gemini/engine.h"
+#include "gemini/layer_activations.h"
 #include "trainer/autograd/execution_context.h"
 #include "trainer/booster/metrics.h"
 #include "trainer/booster/run_config.h"
@@ -77,6 +79,8 @@ class Trainer {
   absl::StatusOr<std::string> Sample(std::string_view prompt, int64_t tokens);
 
   const RunPosition& position() const { return position_; }
+  // Never kAuto; kMicroBatch where there is only one.
+  AccumulationOrder accumulation_order() const { return order_; }
   const LlamaModel& model() const { return *model_; }
 
  private:
@@ -84,6 +88,8 @@ class Trainer {
 
   // Parts of Create.
   absl::Status DryRun();
+  absl::Status DryTrainStep();
+  absl::Status ChooseOrder();
   absl::Status StartFresh();
   absl::Status Resume(const std::string& path);
   absl::Status FindStart();
@@ -101,6 +107,8 @@ class Trainer {
   absl::Status DoWhatIsDue();
   absl::StatusOr<StepOutcome> TrainStep();
   absl::StatusOr<LossSum> MicroBatches();
+  absl::StatusOr<LossSum> LayerByLayer();
+  double LossScale() const;
   absl::Status EvaluateAndTell();
   absl::StatusOr<LossSum> EvaluateStep();
   absl::Status SaveIfNew();
@@ -114,7 +122,9 @@ class Trainer {
   std::optional<BatchSampler> validation_;
   std::unique_ptr<CheckpointDirectory> checkpoints_;  // null: nothing is saved
   std::unique_ptr<LlamaModel> model_;
+  AccumulationOrder order_ = AccumulationOrder::kMicroBatch;
   TrainingSummary summary_;
+  LayerSaving dry_layers_ = LayerSaving::kKeep;
   bool started_ = false;
   RunPosition position_;
   int64_t first_step_ = 0;

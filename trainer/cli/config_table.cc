@@ -171,6 +171,10 @@ void AddMemory(MemoryConfig& c, Fields& fields) {
 void AddTrain(TrainConfig& c, LlamaConfig& model, Fields& fields) {
   const Fields rows = {
       {"train.steps", kMachine, IntegerField{&c.steps, 1, kManySteps}, "steps in all"},
+      {"train.accumulation_order", kMachine,
+       Choice(c.accumulation_order, {"auto", "micro_batch", "layer"}),
+       "layer: each layer serves all micro-batches of a step before the next layer, so parameters "
+       "move less and more activations are kept; the same numbers; not with tie_embeddings"},
       {"train.dtype", kNumbers, Choice(model.parameter_dtype, {"f32", "bf16"}),
        "type of parameters and activations"},
       {"train.threads", kMachine, IntegerField{&c.threads, 0, 1024},
@@ -196,7 +200,11 @@ void AddTrain(TrainConfig& c, LlamaConfig& model, Fields& fields) {
       {"train.log_file", kMachine, TextField{&c.log_file},
        "file that gets one JSON object a line per step; empty: none"},
       {"train.trace_file", kMachine, TextField{&c.trace_file},
-       "file that gets a timeline for ui.perfetto.dev; empty: none"},
+       "file that gets a timeline of the whole run for ui.perfetto.dev; empty: none"},
+      {"train.report", kMachine, TextField{&c.report},
+       "file that gets a page about a step, measured beside what its plan said; empty: none"},
+      {"train.report_trace", kMachine, TextField{&c.report_trace},
+       "file that gets that step for ui.perfetto.dev; empty: none"},
   };
   fields.insert(fields.end(), rows.begin(), rows.end());
 }

@@ -46,7 +46,8 @@ const std::vector<Expected> kBenchmarks = {
       "sweep_bytes_per_parameter", "sweep_read_per_parameter", "sweep_written_per_parameter",
       "sweep_bytes_per_parameter_half_resident", "sweep_bytes_per_parameter_auto",
       "host_overhead"}},
-    {"lease", {"lease_ns", "lease_3_tensors_ns", "lease_off_plan_ns"}}};
+    {"lease", {"lease_ns", "lease_3_tensors_ns", "lease_off_plan_ns"}},
+    {"accumulation", {"accumulation_4", "accumulation_8"}}};
 
 // The report, with what every report has looked at.
 Json Report(const ProgramResult& result) {
@@ -111,6 +112,16 @@ TEST(GantryBench, TheSweepCountsItsBytes) {
   EXPECT_DOUBLE_EQ(all, read + written);
   EXPECT_DOUBLE_EQ(Row(report, "sweep_bytes_per_parameter")["ratio"].get<double>(), 24.0 / all);
   EXPECT_LT(Row(report, "sweep_bytes_per_parameter_half_resident")["value"].get<double>(), all);
+}
+
+// Bytes again: layer by layer copies less to the device, however fast it is.
+TEST(GantryBench, LayerByLayerCopiesLess) {
+  const ProgramFolder folder("bench_accumulation");
+  const Json report = Report(folder.Run(Small("accumulation")));
+  for (const char* name : {"accumulation_4", "accumulation_8"}) {
+    const Json figures = Row(report, name)["figures"];
+    EXPECT_LT(figures["by_layer_MB"].get<double>(), 0.5 * figures["one_by_one_MB"].get<double>());
+  }
 }
 
 TEST(GantryBench, WithoutFioTheRowsSaySo) {

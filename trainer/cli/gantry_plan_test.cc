@@ -17,6 +17,7 @@ namespace gantry {
 namespace {
 
 using Json = nlohmann::json;
+using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -176,14 +177,57 @@ TEST(GantryPlan, TakesAMachineFileAndMakesADrive) {
   EXPECT_THAT(plan["assumptions"].dump(), HasSubstr("measured yesterday"));
 }
 
+// Several micro-batches within a small budget: layer by layer is the fastest, and what else was
+// compared is said.
+TEST(GantryPlan, ComparesOrdersAndChunkSizes) {
+  const ProgramFolder folder("plan_ways");
+  folder.Write("config.json", kModel);
+  const std::vector<std::string> common = {"--model=config.json", "--machine=rtx4090",
+                                           "--micro-batches=6", "--seq=256",
+                                           "--device-memory=150MiB"};
+  const auto plan = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = common;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Plan(folder, arguments);
+  };
+  const Json best = plan({});
+  EXPECT_EQ(best["step"]["order"], "layer-major");
+  int64_t chosen = 0;
+  std::vector<std::string> orders;
+  for (const Json& way : best["ways"]) {
+    orders.push_back(
+        StrCat(way["order"].get<std::string>(), " ", way["recompute"].get<std::string>()));
+    if (!way["chosen"].get<bool>()) continue;
+    ++chosen;
+    EXPECT_EQ(way["seconds"], best["step"]["seconds"]);
+    EXPECT_EQ(way["bound_seconds"], best["bound"]["seconds"]);
+    EXPECT_EQ(way["chunk_bytes"], best["settings"]["chunk_slot_bytes"]);
+    EXPECT_EQ(way["note"], "");
+  }
+  EXPECT_EQ(chosen, 1);
+  for (const char* way : {"micro-batch-major none", "micro-batch-major full", "layer-major none",
+                          "layer-major full"}) {
+    EXPECT_THAT(orders, Contains(way));
+  }
+  EXPECT_GT(StepOf(plan({"--order=micro-batch-major"})), 1.2 * StepOf(best));
+  const Json fixed = plan({"--order=layer-major", "--chunk-size=1MiB", "--recompute=full"});
+  EXPECT_EQ(fixed["settings"]["chunk_slot_bytes"], 1 << 20);
+  EXPECT_EQ(fixed["ways"].size(), 1);
+  // Training sums the gradient of a tied head in one order only.
+  const Json tied = Plan(folder, {"--model=gpt2", "--machine=rtx4090", "--micro-batches=2",
+                                  "--recompute=full", "--chunk-size=4MiB"});
+  EXPECT_EQ(tied["ways"].size(), 1);
+  EXPECT_EQ(tied["step"]["order"], "micro-batch-major");
+}
+
 TEST(GantryPlan, TextIsForPeople) {
   const ProgramFolder folder("plan_text");
   const ProgramResult result = folder.Run({"plan", "--model=gpt2", "--machine=rtx3060"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   for (const char* part :
-       {"gpt2: gpt2, 124.4 million parameters", "tokens/s", "least", "bound", "limit", "largest",
-        "GPT-2 1.5B", "what the next upgrade would buy", "24.0 GiB of device memory instead of 12",
-        "simulated, assuming", "NVIDIA"}) {
+       {"gpt2: gpt2, 124.4 million parameters", "tokens/s", "least", "bound", "limit",
+        "ways compared", "largest", "GPT-2 1.5B", "what the next upgrade would buy",
+        "24.0 GiB of device memory instead of 12", "simulated, assuming", "NVIDIA"}) {
     EXPECT_THAT(result.out, HasSubstr(part));
   }
 }
@@ -224,6 +268,9 @@ TEST(GantryPlan, WrongInputsAreOneLine) {
       {usual("--device-memory=24"), 1, "'gpt2' does not fit 'rtx4090': "},
       {usual("--device-memory=25GiB"), 2, "the budget device_memory of 25.0 GiB is more than"},
       {usual("--device-memory=x"), 2, "--device-memory=x: expected a size like 8GiB"},
+      {usual("--order=some"), 2,
+       "--order=some: expected one of micro-batch-major, layer-major, auto"},
+      {usual("--chunk-size=100"), 2, "--chunk-size=100: expected auto, or a multiple of 64.0 KiB"},
       {usual("--sequence=4"), 2, "unknown option '--sequence'"},
       {usual("word"), 2, "'word' is one word too many"},
   };

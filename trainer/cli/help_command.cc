@@ -95,6 +95,7 @@ constexpr std::string_view kBench =
   adam      the optimizer beside a pass over the same memory that does nothing else
   sweep     an optimizer step with all states in files beside the file tier alone
   lease     acquire and release of resident parameters
+  accumulation  training steps of several micro-batches, layer by layer beside one by one
   all       these in turn, in one report
 
 FOLDER (default: the current one) is on the drive to be measured; files made there go again. Each
@@ -115,10 +116,11 @@ page with curves. Without options it runs a suite of four models on four machine
 
 constexpr std::string_view kPlan =
     R"(usage: gantry plan --model=MODEL --machine=MACHINE [--seq=N] [--batch=N] [--micro-batches=N]
-                   [--order=micro-batch-major|layer-major] [--recompute=auto|full|none]
-                   [--clip=none|speculative|exact] [--lora=RANK] [--ranks=N] [--zero=0|1|2|3]
+                   [--order=auto|micro-batch-major|layer-major] [--recompute=auto|full|none]
+                   [--chunk-size=auto|SIZE] [--clip=none|speculative|exact] [--lora=RANK]
+                   [--ranks=N] [--zero=0|1|2|3]
                    [--device-memory=SIZE] [--host-memory=SIZE] [--drives=N] [--drive-tbw=N]
-                   [--threads=N] [--json]
+                   [--threads=N] [--report=FILE.html] [--report-trace=FILE.json] [--json]
 
 Simulates a training step and says which bytes lie where, the least memory that would do, seconds a
 step beside the least that any plan can take, how long the drives last, the largest model of the
@@ -128,7 +130,8 @@ MODEL is a folder with a config.json, such a file, or a built-in name. MACHINE i
 (`gantry profile machine` writes one) or a name like rtx4090+pcie4+2xgen4; `gantry help machines`
 lists what names are made of. A step is --micro-batches of --batch sequences of --seq tokens, on
 each of --ranks machines, which divide what --zero says. --clip=exact waits for the gradient norm
-before it updates. docs/planning.md says what the figures are worth.
+before it updates. --report writes a page with the step's timeline, --report-trace the same for
+ui.perfetto.dev. docs/planning.md says what the figures are worth.
 
   gantry plan --model=llama3-70b --machine=rtx4090+host=256GiB+2xgen4 --batch=4
   gantry plan --model=Qwen2.5-7B/ --machine=mine.json --lora=16 --seq=4096 --json

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -16,14 +17,21 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
+#include "base/dtype.h"
 #include "base/file_calls.h"
+#include "base/files.h"
 #include "base/parallel_for.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "placement_policy/hardware.h"
+#include "placement_policy/report/report_page.h"
+#include "placement_policy/report/report_trace.h"
+#include "placement_policy/report/step_report.h"
+#include "placement_policy/synthetic_layout.h"
 #include "placement_policy/synthetic_trace.h"
 #include "trainer/cli/console.h"
 #include "trainer/cli/plan_forecast.h"
+#include "trainer/cli/plan_page.h"
 #include "trainer/cli/plan_report.h"
 #include "trainer/cli/planning_inputs.h"
 
@@ -33,16 +41,19 @@ namespace {
 constexpr int64_t kDrivesMax = 64;
 constexpr int64_t kRanksMax = 4096;
 constexpr int kThreadsMax = 1024;
-const std::array<std::string, 17> kOptionNames = {
-    "model", "machine", "lora",        "seq",       "batch", "micro-batches",
-    "order", "zero",    "ranks",       "recompute", "clip",  "device-memory",
-    "json",  "threads", "host-memory", "drive-tbw", "drives"};
+const std::array<std::string, 20> kOptionNames = {
+    "model",  "machine",     "lora",      "seq",    "batch",        "micro-batches", "order",
+    "zero",   "ranks",       "recompute", "clip",   "json",         "device-memory", "threads",
+    "drives", "host-memory", "drive-tbw", "report", "report-trace", "chunk-size"};
 
 struct PlanRequest {
   PlanSettings settings;
   Hardware hardware;
   OutputFormat format = OutputFormat::kText;
   int64_t threads = 0;  // 0: all processors
+  // Files for the step to look at; nothing: none.
+  std::optional<std::string> page = std::nullopt;
+  std::optional<std::string> trace = std::nullopt;
 };
 
 struct Range {
@@ -92,6 +103,21 @@ absl::StatusOr<std::optional<size_t>> TakeChoice(
   return InvalidArgument("--", name, "=", *text, ": expected one of ", all);
 }
 
+// In bytes of 2-byte elements, as a slot has.
+absl::Status TakeChunkSize(Arguments& arguments, PlanSettings& settings) {
+  GANTRY_ASSIGN_OR_RETURN(const std::optional<std::string> text,
+                          TakeValue(arguments, "chunk-size"));
+  if (!text.has_value() || *text == "auto") return absl::OkStatus();
+  constexpr int64_t kUnit = 2 * kSyntheticChunkGranularity;
+  const absl::StatusOr<Bytes> bytes = ParseBytes(*text);
+  if (!bytes.ok() || *bytes <= Bytes::Zero() || bytes->count() % kUnit != 0) {
+    return InvalidArgument("--chunk-size=", *text, ": expected auto, or a multiple of ",
+                           Bytes(kUnit), " like 32MiB");
+  }
+  settings.chunk_elements = bytes->count() / 2;
+  return absl::OkStatus();
+}
+
 absl::Status TakeStep(Arguments& arguments, PlanSettings& settings) {
   constexpr Range kMany = {1, int64_t{1} << 24};
   SyntheticOptions& step = settings.step;
@@ -104,9 +130,13 @@ absl::Status TakeStep(Arguments& arguments, PlanSettings& settings) {
   GANTRY_RETURN_IF_ERROR(TakeInteger(arguments, "batch", kMany, step.sequences));
   GANTRY_RETURN_IF_ERROR(TakeInteger(arguments, "micro-batches", {1, 65536}, step.micro_batches));
   GANTRY_RETURN_IF_ERROR(TakeInteger(arguments, "lora", {0, 65536}, step.lora_rank));
-  constexpr std::array<std::string_view, 2> kOrders = {"micro-batch-major", "layer-major"};
+  // Micro-batches add up in f32, as in training.
+  if (step.micro_batches > 1) step.gradient_dtype = DType::kF32;
+  constexpr std::array<std::string_view, 3> kOrders = {"micro-batch-major", "layer-major", "auto"};
   GANTRY_ASSIGN_OR_RETURN(const auto order, TakeChoice(arguments, "order", kOrders));
-  if (order == 1) step.order = MicroBatchOrder::kLayerMajor;
+  if (order == 0) settings.order = MicroBatchOrder::kMicroBatchMajor;
+  if (order == 1) settings.order = MicroBatchOrder::kLayerMajor;
+  GANTRY_RETURN_IF_ERROR(TakeChunkSize(arguments, settings));
   constexpr std::array<std::string_view, 3> kRecomputations = {"none", "full", "auto"};
   GANTRY_ASSIGN_OR_RETURN(const auto recompute,
                           TakeChoice(arguments, "recompute", kRecomputations));
@@ -183,8 +213,30 @@ absl::StatusOr<PlanRequest> ParseRequest(FileCalls& files, Arguments arguments) 
   GANTRY_RETURN_IF_ERROR(TakeMemory(arguments, "device-memory", settings.device_memory));
   GANTRY_RETURN_IF_ERROR(TakeMemory(arguments, "host-memory", settings.host_memory));
   GANTRY_RETURN_IF_ERROR(TakeInteger(arguments, "threads", {1, kThreadsMax}, request.threads));
+  GANTRY_ASSIGN_OR_RETURN(request.page, TakeValue(arguments, "report"));
+  GANTRY_ASSIGN_OR_RETURN(request.trace, TakeValue(arguments, "report-trace"));
   GANTRY_RETURN_IF_ERROR(ExpectKnownOptions(arguments));
   return request;
+}
+
+// Fails before anything takes long.
+absl::Status PrepareOutputs(FileCalls& files, const PlanRequest& request) {
+  for (const std::optional<std::string>& path : {request.page, request.trace}) {
+    if (path.has_value()) GANTRY_RETURN_IF_ERROR(MakeParentDirectories(files, *path));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteReport(FileCalls& files, const PlanRequest& request, const Forecast& forecast) {
+  if (!request.page.has_value() && !request.trace.has_value()) return absl::OkStatus();
+  GANTRY_ASSIGN_OR_RETURN(const StepReport report,
+                          PlanStepReport(request.settings, request.hardware, forecast));
+  const auto write = [&files](const std::optional<std::string>& path, const std::string& text) {
+    if (!path.has_value()) return absl::OkStatus();
+    return WriteFileAtomically(files, *path, std::as_bytes(std::span(text)));
+  };
+  GANTRY_RETURN_IF_ERROR(write(request.page, ReportPage(report)));
+  return write(request.trace, ReportTrace(report));
 }
 
 }  // namespace
@@ -192,6 +244,8 @@ absl::StatusOr<PlanRequest> ParseRequest(FileCalls& files, Arguments arguments) 
 CommandResult PlanCommand(Arguments arguments, const CommandContext& context) {
   absl::StatusOr<PlanRequest> request = ParseRequest(*context.files, std::move(arguments));
   if (!request.ok()) return UsageError(request.status());
+  const absl::Status prepared = PrepareOutputs(*context.files, *request);
+  if (!prepared.ok()) return Failure(prepared);
   int64_t threads = request->threads;
   if (threads == 0) threads = std::max<int64_t>(std::thread::hardware_concurrency(), 1);
   absl::StatusOr<std::unique_ptr<ThreadTeam>> team =
@@ -201,6 +255,8 @@ CommandResult PlanCommand(Arguments arguments, const CommandContext& context) {
       MakeForecast(request->settings, request->hardware, **team);
   if (absl::IsInvalidArgument(forecast.status())) return UsageError(forecast.status());
   if (!forecast.ok()) return Failure(forecast.status());
+  const absl::Status written = WriteReport(*context.files, *request, *forecast);
+  if (!written.ok()) return Failure(written);
   context.console->Out(request->format == OutputFormat::kJson
                            ? PlanJson(request->settings, request->hardware, *forecast)
                            : PlanText(request->settings, request->hardware, *forecast));

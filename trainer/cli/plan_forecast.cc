@@ -1,6 +1,7 @@
 #include "trainer/cli/plan_forecast.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -25,9 +26,12 @@
 #include "placement_policy/machine_catalog.h"
 #include "placement_policy/model_shape.h"
 #include "placement_policy/model_structure.h"
+#include "placement_policy/movement_decision.h"
+#include "placement_policy/plan_alternatives.h"
 #include "placement_policy/planner.h"
 #include "placement_policy/published_sizes.h"
 #include "placement_policy/simulator.h"
+#include "placement_policy/synthetic_layout.h"
 #include "placement_policy/synthetic_trace.h"
 #include "placement_policy/tier_bytes.h"
 #include "placement_policy/trace.h"
@@ -37,15 +41,59 @@ namespace gantry {
 namespace {
 
 constexpr double kSecondsPerDay = 86'400.0;
+// Another chunk size than the rule's should make a step at least this much shorter.
+constexpr double kWorthwhile = 0.98;
 
 std::string Message(const absl::Status& status) { return std::string(FromAbsl(status.message())); }
 
-absl::StatusOr<Trace> TraceOf(const PlanSettings& settings, Recomputation recomputation,
+absl::StatusOr<Trace> TraceOf(const PlanSettings& settings, const StepWay& way,
                               const MachineRates& rates) {
   SyntheticOptions options = settings.step;
-  options.recomputation = recomputation;
+  options.order = way.order;
+  options.recomputation = way.recomputation;
+  options.chunk_elements = way.chunk_elements;
   options.flops_per_second = static_cast<double>(rates.flops_per_second);
   return SyntheticTrace(settings.shape, options);
+}
+
+int64_t ChunkElementsOf(const PlanSettings& settings) {
+  return settings.chunk_elements > 0 ? settings.chunk_elements
+                                     : ChooseSyntheticChunkElements(ParameterCount(settings.shape));
+}
+
+// What is compared at one chunk size, the plainest first.
+std::vector<StepWay> WaysOf(const PlanSettings& settings) {
+  std::vector<MicroBatchOrder> orders = {
+      settings.order.value_or(MicroBatchOrder::kMicroBatchMajor)};
+  // Training goes layer by layer only where no number depends on it.
+  if (!settings.order.has_value() && settings.step.micro_batches > 1 &&
+      !settings.shape.tied_embeddings) {
+    orders.push_back(MicroBatchOrder::kLayerMajor);
+  }
+  std::vector<Recomputation> recomputations = {
+      settings.recomputation.value_or(Recomputation::kNone)};
+  if (!settings.recomputation.has_value()) recomputations.push_back(Recomputation::kFull);
+  std::vector<StepWay> ways;
+  for (const MicroBatchOrder order : orders) {
+    for (const Recomputation recomputation : recomputations) {
+      ways.push_back({.order = order,
+                      .recomputation = recomputation,
+                      .chunk_elements = ChunkElementsOf(settings)});
+    }
+  }
+  return ways;
+}
+
+// The way that needs the least memory.
+StepWay LeastWayOf(const PlanSettings& settings) {
+  StepWay least = WaysOf(settings).front();
+  least.recomputation = settings.recomputation.value_or(Recomputation::kFull);
+  return least;
+}
+
+PlannerOptions PlannerOptionsFor(const PlanSettings& settings) {
+  return {
+      .wait_for_norm = settings.wait_for_norm, .move_activations = false, .start = settings.start};
 }
 
 int64_t ParameterSlots(const Trace& trace) {
@@ -86,8 +134,8 @@ void DivideAmongRanks(const PlanSettings& settings, TierBytes& tiers) {
 }
 
 absl::Status CheckFiles(const PlanSettings& settings, const Hardware& hardware,
-                        const StepForecast& step) {
-  const Bytes files = TierBytesOf(step.trace, step.machine, step.decision).files.total();
+                        const PlanInput& input, const MovementDecision& decision) {
+  const Bytes files = TierBytesOf(input.trace, input.machine, decision).files.total();
   const Bytes there = hardware.file_bytes * FileShare(settings);
   if (files <= there) return absl::OkStatus();
   return ResourceExhausted("files: ", files, " are needed, there are ", there);
@@ -108,43 +156,30 @@ absl::StatusOr<Machine> BudgetedMachine(const PlanSettings& settings, const Hard
   return machine;
 }
 
-absl::StatusOr<StepForecast> ForecastWith(const PlanSettings& settings, const Hardware& hardware,
-                                          Recomputation recomputation) {
-  StepForecast step{.recomputation = recomputation, .trace = {}, .machine = {}, .decision = {}};
-  GANTRY_ASSIGN_OR_RETURN(step.trace, TraceOf(settings, recomputation, hardware.rates));
-  GANTRY_ASSIGN_OR_RETURN(step.machine, BudgetedMachine(settings, hardware, step.trace));
-  GANTRY_RETURN_IF_ERROR(CheckFits(step.trace, step.machine));
-  GANTRY_ASSIGN_OR_RETURN(step.decision, PlanMovement(step.trace, step.machine,
-                                                      {.wait_for_norm = settings.wait_for_norm,
-                                                       .activations = PlannerOptions::Activations::kStay}));
-  GANTRY_RETURN_IF_ERROR(CheckFiles(settings, hardware, step));
-  return step;
+absl::StatusOr<PlanInput> InputOf(const PlanSettings& settings, const Hardware& hardware,
+                                  const StepWay& way) {
+  PlanInput input;
+  GANTRY_ASSIGN_OR_RETURN(input.trace, TraceOf(settings, way, hardware.rates));
+  GANTRY_ASSIGN_OR_RETURN(input.machine, BudgetedMachine(settings, hardware, input.trace));
+  return input;
 }
 
 // Whether some step of this shape fits, with few simulations.
 bool Fits(const PlanSettings& settings, const Hardware& hardware) {
-  const Recomputation recomputation = settings.recomputation.value_or(Recomputation::kFull);
-  StepForecast step{.recomputation = recomputation, .trace = {}, .machine = {}, .decision = {}};
-  absl::StatusOr<Trace> trace = TraceOf(settings, recomputation, hardware.rates);
-  if (!trace.ok()) return false;
-  const absl::StatusOr<Machine> machine = BudgetedMachine(settings, hardware, *trace);
-  if (!machine.ok()) return false;
-  if (!CheckFits(*trace, *machine).ok()) return false;
-  step.trace = *std::move(trace);
-  step.machine = *machine;
+  absl::StatusOr<PlanInput> input = InputOf(settings, hardware, LeastWayOf(settings));
+  if (!input.ok() || !CheckFits(input->trace, input->machine).ok()) return false;
   // The more states stay on the device, the less must be elsewhere.
   for (const int64_t percent : {0, 40, 80}) {
-    const auto chunks = static_cast<int64_t>(step.trace.chunks.size());
+    const auto chunks = static_cast<int64_t>(input->trace.chunks.size());
     const int64_t states =
-        std::max<int64_t>(1, UpdateFactsOf(step.trace, step.trace.chunks.back()).states);
+        std::max<int64_t>(1, UpdateFactsOf(input->trace, input->trace.chunks.back()).states);
     const PlacementShape shape = {
-        .resident = std::min(chunks, step.machine.device_slots / states * percent / 100),
+        .resident = std::min(chunks, input->machine.device_slots / states * percent / 100),
         .host_buffers = 2};
-    absl::StatusOr<MovementDecision> decision =
-        EvaluateShape(step.trace, step.machine, {.wait_for_norm = settings.wait_for_norm}, shape);
+    const absl::StatusOr<MovementDecision> decision = EvaluateShape(
+        input->trace, input->machine, {.wait_for_norm = settings.wait_for_norm}, shape);
     if (!decision.ok()) continue;
-    step.decision = *std::move(decision);
-    if (CheckFiles(settings, hardware, step).ok()) return true;
+    if (CheckFiles(settings, hardware, *input, *decision).ok()) return true;
   }
   return false;
 }
@@ -247,9 +282,8 @@ absl::StatusOr<std::vector<Upgrade>> UpgradesOf(const PlanSettings& settings,
 
 // With as little kept as the settings allow. Of one rank alone.
 absl::StatusOr<LeastBudgets> LeastOf(const PlanSettings& settings, const Hardware& hardware) {
-  GANTRY_ASSIGN_OR_RETURN(
-      const Trace trace,
-      TraceOf(settings, settings.recomputation.value_or(Recomputation::kFull), hardware.rates));
+  GANTRY_ASSIGN_OR_RETURN(const Trace trace,
+                          TraceOf(settings, LeastWayOf(settings), hardware.rates));
   const Machine rates{.unified = hardware.unified, .rates = hardware.rates};
   return FindLeastBudgets(trace, rates, {.wait_for_norm = settings.wait_for_norm});
 }
@@ -298,14 +332,63 @@ void SetWear(const PlanSettings& settings, const Hardware& hardware, Forecast& f
 }  // namespace
 
 absl::StatusOr<StepForecast> ForecastStep(const PlanSettings& settings, const Hardware& hardware) {
-  if (settings.recomputation.has_value()) {
-    return ForecastWith(settings, hardware, *settings.recomputation);
+  const std::vector<StepWay> ways = WaysOf(settings);
+  PlanAlternativesInput alternatives{
+      .count = std::ssize(ways),
+      .make =
+          [&](int64_t number, int64_t coarseness) {
+            StepWay way = ways[static_cast<size_t>(number)];
+            way.chunk_elements *= coarseness;
+            return InputOf(settings, hardware, way);
+          },
+      .allowed =
+          [&](const PlanInput& input, const MovementDecision& decision) {
+            return CheckFiles(settings, hardware, input, decision);
+          }};
+  GANTRY_ASSIGN_OR_RETURN(BestPlan best,
+                          PlanAlternatives(alternatives, PlannerOptionsFor(settings)));
+  return StepForecast{.way = ways[static_cast<size_t>(best.chosen)],
+                      .input = std::move(best.input),
+                      .decision = std::move(best.decision),
+                      .ways = ways,
+                      .tried = std::move(best.tried)};
+}
+
+void CompareChunkSizes(const PlanSettings& settings, const Hardware& hardware, StepForecast& step) {
+  const int64_t rule = step.way.chunk_elements;
+  const PlannerOptions options = PlannerOptionsFor(settings);
+  const absl::StatusOr<Nanoseconds> usual =
+      TimeWithOtherChunks(step.decision, step.input, step.input, options);
+  if (!usual.ok()) return;  // the placement fits only as it is moved
+  std::optional<StepForecast> better;
+  for (const int64_t size : {rule / 2, 2 * rule}) {
+    StepWay way = step.way;
+    way.chunk_elements = size;
+    const absl::StatusOr<PlanInput> input = InputOf(settings, hardware, way);
+    if (!input.ok()) continue;  // too small for a chunk, or too large for the budgets
+    const absl::StatusOr<Nanoseconds> time =
+        TimeWithOtherChunks(step.decision, step.input, *input, options);
+    step.ways.push_back(way);
+    step.tried.push_back({.status = time.status()});
+    if (!time.ok()) continue;
+    const double ratio = static_cast<double>(*time) / static_cast<double>(*usual);
+    step.tried.back().predicted =
+        std::llround(static_cast<double>(step.decision.predicted.elapsed) * ratio);
+    if (ratio > kWorthwhile) continue;
+    PlanSettings other = settings;
+    other.chunk_elements = size;
+    other.order = way.order;
+    other.recomputation = way.recomputation;
+    absl::StatusOr<StepForecast> planned = ForecastStep(other, hardware);
+    if (!planned.ok()) continue;
+    step.tried.back() = planned->tried.front();
+    const double least = better.has_value() ? better->seconds() : kWorthwhile * step.seconds();
+    if (planned->seconds() < least) better = *std::move(planned);
   }
-  absl::StatusOr<StepForecast> full = ForecastWith(settings, hardware, Recomputation::kFull);
-  absl::StatusOr<StepForecast> none = ForecastWith(settings, hardware, Recomputation::kNone);
-  if (!none.ok()) return full;
-  if (!full.ok()) return none;
-  return none->seconds() <= full->seconds() ? std::move(none) : std::move(full);
+  if (!better.has_value()) return;
+  better->ways = std::move(step.ways);
+  better->tried = std::move(step.tried);
+  step = *std::move(better);
 }
 
 absl::StatusOr<Forecast> MakeForecast(const PlanSettings& settings, const Hardware& hardware,
@@ -315,7 +398,10 @@ absl::StatusOr<Forecast> MakeForecast(const PlanSettings& settings, const Hardwa
     return WithLeast(step.status(), settings, hardware);
   }
   GANTRY_RETURN_IF_ERROR(step.status());
-  GANTRY_ASSIGN_OR_RETURN(const std::vector<Upgrade> upgrades, UpgradesOf(settings, hardware));
+  if (settings.chunk_elements == 0) CompareChunkSizes(settings, hardware, *step);
+  PlanSettings sized = settings;
+  sized.chunk_elements = step->way.chunk_elements;
+  GANTRY_ASSIGN_OR_RETURN(const std::vector<Upgrade> upgrades, UpgradesOf(sized, hardware));
   Forecast forecast;
   // Each of these plans alone, so they run at once.
   std::vector<std::optional<absl::StatusOr<StepForecast>>> upgraded(upgrades.size());
@@ -323,7 +409,10 @@ absl::StatusOr<Forecast> MakeForecast(const PlanSettings& settings, const Hardwa
   std::optional<absl::StatusOr<StepForecast>> fast;
   std::optional<absl::StatusOr<StepForecast>> slow;
   PlanSettings same = settings;
-  same.recomputation = step->recomputation;
+  same.recomputation = step->way.recomputation;
+  same.order = step->way.order;
+  same.chunk_elements = step->way.chunk_elements;
+  same.start = step->decision.shape;
   std::vector<std::function<void()>> tasks = {
       [&] { forecast.largest = FindLargest(settings, hardware); },
       [&] { fast = ForecastStep(same, Scaled(hardware, kComputeFast)); },
@@ -351,12 +440,18 @@ absl::StatusOr<Forecast> MakeForecast(const PlanSettings& settings, const Hardwa
     return upgrade.seconds.value_or(std::numeric_limits<double>::infinity());
   });
   forecast.step = *std::move(step);
-  forecast.tiers = TierBytesOf(forecast.step.trace, forecast.step.machine, forecast.step.decision);
+  forecast.tiers =
+      TierBytesOf(forecast.step.input.trace, forecast.step.input.machine, forecast.step.decision);
   DivideAmongRanks(settings, forecast.tiers);
   forecast.bound = ComputeLowerBound(forecast.step.decision.training.problem, {});
+  for (size_t i = 0; i < forecast.step.ways.size(); ++i) {
+    if (forecast.step.ways[i] != forecast.step.way) continue;
+    forecast.step.tried[i].bound = forecast.bound.total;
+  }
   if (!hardware.unified) {
-    GANTRY_ASSIGN_OR_RETURN(const FreePlacementInput input,
-                            FreePlacementInputOf(forecast.step.trace, forecast.step.machine));
+    GANTRY_ASSIGN_OR_RETURN(
+        const FreePlacementInput input,
+        FreePlacementInputOf(forecast.step.input.trace, forecast.step.input.machine));
     forecast.free_bound = ComputeFreePlacementBound(input, {}).total;
   }
   SetWear(settings, hardware, forecast);

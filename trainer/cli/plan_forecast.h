@@ -21,7 +21,8 @@
 #include "placement_policy/lower_bound.h"
 #include "placement_policy/machine.h"
 #include "placement_policy/model_shape.h"
-#include "placement_policy/planner.h"
+#include "placement_policy/movement_decision.h"
+#include "placement_policy/plan_alternatives.h"
 #include "placement_policy/synthetic_trace.h"
 #include "placement_policy/tier_bytes.h"
 #include "placement_policy/trace.h"
@@ -31,8 +32,14 @@ namespace gantry {
 struct PlanSettings {
   std::string model_name;
   ModelShape shape;
-  SyntheticOptions step = {};  // its rate is the machine's; its recomputation counts if stated
-  std::optional<Recomputation> recomputation = std::nullopt;  // nothing: whichever is faster
+  // Its rate is the machine's; its recomputation, order and chunk size count if stated here.
+  SyntheticOptions step = {};
+  // Nothing (no chunk elements: 0): whichever is fastest.
+  std::optional<Recomputation> recomputation = std::nullopt;
+  std::optional<MicroBatchOrder> order = std::nullopt;
+  int64_t chunk_elements = 0;
+  // A placement to begin a search from.
+  std::optional<PlacementShape> start = std::nullopt;
   bool wait_for_norm = false;  // updates wait for the step's gradient norm
   // Ranks, each with a machine like this one, and what they divide: 0 nothing, 1 states, 2
   // gradients too, 3 parameters too.
@@ -45,19 +52,33 @@ struct PlanSettings {
   double drive_terabytes = 600;  // that each may be written (TBW), in 10^12 bytes
 };
 
+// One way to run the step.
+struct StepWay {
+  MicroBatchOrder order = MicroBatchOrder::kMicroBatchMajor;
+  Recomputation recomputation = Recomputation::kFull;
+  int64_t chunk_elements = 0;
+
+  friend bool operator==(const StepWay&, const StepWay&) = default;
+};
+
 // One step, planned.
 struct StepForecast {
-  Recomputation recomputation = Recomputation::kFull;
-  Trace trace;
-  Machine machine;
+  StepWay way;
+  PlanInput input;
   MovementDecision decision;
+  // What was compared, with what became of each.
+  std::vector<StepWay> ways = {};
+  std::vector<TriedAlternative> tried = {};
 
   double seconds() const { return static_cast<double>(decision.predicted.elapsed) * 1e-9; }
 };
 
-// Errors: kInvalidArgument for settings or a machine that are none; kResourceExhausted when the
-// step does not fit, with what is needed and what there is.
+// The fastest of the orders and recomputations that the settings leave open, at their chunk size or
+// the rule's. Errors: kInvalidArgument for settings or a machine that are none; kResourceExhausted
+// when the step does not fit, with what is needed and what there is.
 absl::StatusOr<StepForecast> ForecastStep(const PlanSettings& settings, const Hardware& hardware);
+// Adds what half and twice the chunk size would come to, and takes it where that pays.
+void CompareChunkSizes(const PlanSettings& settings, const Hardware& hardware, StepForecast& step);
 
 struct UpgradeForecast {
   std::string text;               // "48 GiB of device memory instead of 24 GiB"

@@ -27,6 +27,7 @@
 #include "placement_policy/synthetic_trace.h"
 #include "placement_policy/tier_bytes.h"
 #include "trainer/cli/plan_forecast.h"
+#include "trainer/cli/plan_ways.h"
 
 namespace gantry {
 namespace {
@@ -70,10 +71,6 @@ std::string Days(double days) {
 int64_t TokensOf(const PlanSettings& settings) {
   return settings.step.sequences * settings.step.sequence_length * settings.step.micro_batches *
          settings.ranks;
-}
-
-std::string_view RecomputationName(Recomputation recomputation) {
-  return recomputation == Recomputation::kFull ? "full" : "none";
 }
 
 // "device host to device" would say nothing.
@@ -143,7 +140,7 @@ std::string PlacementText(const Forecast& forecast) {
     updated += gradient >= 0 ? 1 : 0;
   }
   const int64_t on_device =
-      forecast.step.machine.unified ? updated : shape.resident + shape.streamed;
+      forecast.step.input.machine.unified ? updated : shape.resident + shape.streamed;
   std::string text = StrCat(updated - on_device, " of ", updated, " chunks updated on the host, ",
                             on_device, " on the device");
   if (shape.in_files > 0) text += StrCat(", states of ", shape.in_files, " in files");
@@ -363,7 +360,8 @@ Json StepJson(const PlanSettings& settings, const Forecast& forecast) {
           {"tokens_per_second_high", tokens / forecast.fast_seconds},
           {"compute_seconds", Seconds(step.compute)},
           {"limit", BusiestOf(forecast).name},
-          {"recompute", RecomputationName(forecast.step.recomputation)},
+          {"order", Name(forecast.step.way.order)},
+          {"recompute", Name(forecast.step.way.recomputation)},
           {"steady", step.steady},
           {"stalls", std::move(stalls)},
           {"busy", std::move(busy)},
@@ -417,9 +415,10 @@ std::string PlanText(const PlanSettings& settings, const Hardware& hardware,
       settings.ranks > 1 ? StrCat(" on each of ", settings.ranks, " ranks") : std::string(),
       settings.step.lora_rank > 0 ? StrCat(", LoRA of rank ", settings.step.lora_rank)
                                   : std::string(),
-      ", recomputing ", RecomputationName(forecast.step.recomputation), "\n\n");
+      ", recomputing ", Name(forecast.step.way.recomputation), "\n\n");
   text += MemoryText(settings, hardware, forecast);
   text += SpeedText(settings, forecast);
+  text += WaysText(forecast.step);
   text += WearText(settings, forecast);
   text += LargestText(settings, forecast);
   text += UpgradesText(forecast);
@@ -452,7 +451,7 @@ std::string PlanJson(const PlanSettings& settings, const Hardware& hardware,
         {"lora_rank", settings.step.lora_rank},
         {"ranks", settings.ranks},
         {"zero_stage", settings.zero_stage},
-        {"chunk_slot_bytes", forecast.step.machine.slot_bytes.count()}}},
+        {"chunk_slot_bytes", forecast.step.input.machine.slot_bytes.count()}}},
       {"memory", std::move(memory)},
       {"least",
        {{"device", least.device.count()},
@@ -460,6 +459,7 @@ std::string PlanJson(const PlanSettings& settings, const Hardware& hardware,
         {"host_without_files", least.host_without_files.count()},
         {"files", least.files.count()}}},
       {"step", StepJson(settings, forecast)},
+      {"ways", WaysJson(forecast.step)},
       {"bound", BoundJson(settings, forecast)},
       {"wear",
        {{"bytes_written_per_day", forecast.drive_bytes_per_day},

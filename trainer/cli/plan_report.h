@@ -12,8 +12,8 @@ namespace gantry {
 std::string PlanText(const PlanSettings& settings, const Hardware& hardware,
                      const Forecast& forecast);
 
-// One line: {"command": "plan", "model", "machine", "settings", "memory", "least", "step", "bound",
-// "wear", "largest", "upgrades", "assumptions"}.
+// One line: {"command": "plan", "model", "machine", "settings", "memory", "least", "step", "ways",
+// "bound", "wear", "largest", "upgrades", "assumptions"}.
 std::string PlanJson(const PlanSettings& settings, const Hardware& hardware,
                      const Forecast& forecast);
 

@@ -26,11 +26,16 @@
 #include "device/slot_pool.h"
 #include "gemini/engine.h"
 #include "offload/transfer_engine.h"
+#include "placement_policy/report/report_page.h"
+#include "placement_policy/report/report_trace.h"
+#include "placement_policy/report/step_report.h"
 #include "placement_policy/trace.h"
 #include "placement_policy/trace_file.h"
 #include "trainer/booster/gemini_plugin.h"
 #include "trainer/booster/metrics.h"
 #include "trainer/booster/run_config.h"
+#include "trainer/booster/step_averages.h"
+#include "trainer/booster/step_recorder.h"
 #include "trainer/booster/trainer.h"
 #include "trainer/cli/arguments.h"
 #include "trainer/cli/command.h"
@@ -39,6 +44,7 @@
 #include "trainer/cli/exit_check.h"
 #include "trainer/cli/interrupt.h"
 #include "trainer/cli/reports.h"
+#include "trainer/cli/train_report.h"
 #include "trainer/data/byte_corpus.h"
 
 namespace gantry {
@@ -47,11 +53,35 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kTraceEventsMax = 2'000'000;
+constexpr int64_t kStepEventsMax = 400'000;
 
 // What a run writes besides checkpoints.
 struct Outputs {
-  std::unique_ptr<JsonLog> log;          // null: none
-  std::unique_ptr<JsonTraceSink> trace;  // null: none
+  std::unique_ptr<JsonLog> log;            // null: none
+  std::unique_ptr<JsonTraceSink> trace;    // null: none
+  std::unique_ptr<StepRecorder> recorder;  // null: no report is wanted
+
+  TraceSink* sink() const {
+    return recorder != nullptr ? static_cast<TraceSink*>(recorder.get()) : trace.get();
+  }
+};
+
+// Tells the recorder where steps end.
+class StepEnds final : public TrainingObserver {
+ public:
+  StepEnds(StepRecorder* recorder, Clock* clock) : recorder_(recorder), clock_(clock) {}
+
+  void OnStart(const RunDescription&) override {}
+  void OnStep(const StepMetrics& metrics) override {
+    const Nanoseconds now = clock_->Now();
+    recorder_->EndStep(now - metrics.duration, now);
+  }
+  void OnEvaluation(const EvaluationMetrics&) override {}
+  void OnCheckpoint(const CheckpointMetrics&) override {}
+
+ private:
+  StepRecorder* recorder_;
+  Clock* clock_;
 };
 
 absl::StatusOr<Outputs> OpenOutputs(FileCalls* files, const RunConfig& config) {
@@ -65,8 +95,11 @@ absl::StatusOr<Outputs> OpenOutputs(FileCalls* files, const RunConfig& config) {
     GANTRY_RETURN_IF_ERROR(MakeParentDirectories(*files, train.trace_file));
     outputs.trace = std::make_unique<JsonTraceSink>(kTraceEventsMax);
   }
-  if (!config.memory.trace.empty()) {
-    GANTRY_RETURN_IF_ERROR(MakeParentDirectories(*files, config.memory.trace));
+  for (const std::string& path : {config.memory.trace, train.report, train.report_trace}) {
+    if (!path.empty()) GANTRY_RETURN_IF_ERROR(MakeParentDirectories(*files, path));
+  }
+  if (!train.report.empty() || !train.report_trace.empty()) {
+    outputs.recorder = std::make_unique<StepRecorder>(outputs.trace.get(), kStepEventsMax);
   }
   return outputs;
 }
@@ -84,6 +117,19 @@ absl::Status WriteStepTrace(const RunConfig& config, Engine& engine, FileCalls& 
   }
   const std::string text = FormatTrace(trace, {.names = config.memory.trace_names});
   return WriteFileAtomically(files, config.memory.trace, std::as_bytes(std::span(text)));
+}
+
+absl::Status WriteReport(const RunConfig& config, const Outputs& outputs, Engine& engine,
+                         const StepComparison& comparison, FileCalls& files) {
+  if (outputs.recorder == nullptr) return absl::OkStatus();
+  GANTRY_ASSIGN_OR_RETURN(const StepReport report,
+                          TrainStepReport(config, engine, comparison, *outputs.recorder));
+  const auto write = [&files](const std::string& path, const std::string& text) {
+    return path.empty() ? absl::OkStatus()
+                        : WriteFileAtomically(files, path, std::as_bytes(std::span(text)));
+  };
+  GANTRY_RETURN_IF_ERROR(write(config.train.report, ReportPage(report)));
+  return write(config.train.report_trace, ReportTrace(report));
 }
 
 absl::Status CloseOutputs(const TrainConfig& train, const Outputs& outputs, FileCalls& files,
@@ -144,8 +190,14 @@ Json OrNull(const std::optional<T>& value) {
   return value.has_value() ? Json(*value) : Json(nullptr);
 }
 
-std::string SummaryJson(const TrainingSummary& summary,
-                        const std::vector<std::string>& left_behind) {
+// What a run leaves to tell.
+struct RunResult {
+  TrainingSummary summary;
+  StepComparison step;
+};
+
+std::string SummaryJson(const RunResult& result, const std::vector<std::string>& left_behind) {
+  const TrainingSummary& summary = result.summary;
   Json json = {{"command", "train"},
                {"stopped", summary.end == RunEnd::kStopped},
                {"first_step", summary.first_step},
@@ -156,6 +208,7 @@ std::string SummaryJson(const TrainingSummary& summary,
                {"tokens", summary.tokens},
                {"tokens_per_second", summary.tokens_per_second()},
                {"stall_seconds", static_cast<double>(summary.stall) * 1e-9},
+               {"step", ComparisonJson(result.step)},
                {"parameter_hash", summary.parameter_hash},
                {"checkpoint", summary.checkpoint},
                {"left_behind", left_behind}};
@@ -178,7 +231,8 @@ std::string SummaryJson(const TrainingSummary& summary,
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::string SummaryText(const TrainingSummary& summary) {
+std::string SummaryText(const RunResult& result) {
+  const TrainingSummary& summary = result.summary;
   if (!summary.loss_first.has_value() || !summary.loss_last.has_value()) {
     return StrCat("nothing to do: ", summary.step,
                   " steps are done; a larger train.steps goes on\n");
@@ -186,7 +240,8 @@ std::string SummaryText(const TrainingSummary& summary) {
   return StrCat("steps ", summary.first_step + 1, " to ", summary.step, ": loss ",
                 *summary.loss_first, " -> ", *summary.loss_last, ", ",
                 static_cast<int64_t>(summary.tokens_per_second()), " tokens/s, parameters ",
-                summary.parameter_hash, "\n", LayersText(summary), FilesText(summary));
+                summary.parameter_hash, "\n", LayersText(summary), FilesText(summary),
+                ComparisonText(result.step));
 }
 
 void TellStop(const TrainingSummary& summary, Console& console) {
@@ -199,8 +254,8 @@ void TellStop(const TrainingSummary& summary, Console& console) {
                       "; the same command resumes there"));
 }
 
-absl::StatusOr<TrainingSummary> Train(const RunConfig& config, const CommandContext& context,
-                                      Clock& clock, Logger& logger) {
+absl::StatusOr<RunResult> Train(const RunConfig& config, const CommandContext& context,
+                                Clock& clock, Logger& logger) {
   GANTRY_ASSIGN_OR_RETURN(
       const ByteCorpus corpus,
       ByteCorpus::Load(*context.files, {.files = config.data.files,
@@ -217,10 +272,13 @@ absl::StatusOr<TrainingSummary> Train(const RunConfig& config, const CommandCont
                                                 .clock = &clock,
                                                 .logger = &logger,
                                                 .files = context.files,
-                                                .trace_sink = outputs.trace.get()}));
+                                                .trace_sink = outputs.sink()}));
   ProgressReporter progress(
       {.console = context.console, .log_every = config.train.log_every, .label = ""});
-  std::vector<TrainingObserver*> observers = {&progress};
+  StepAverages averages(&plugin->engine(), Trainer::kTrainKey);
+  StepEnds step_ends(outputs.recorder.get(), &clock);
+  std::vector<TrainingObserver*> observers = {&averages, &progress};
+  if (outputs.recorder != nullptr) observers.insert(observers.begin(), &step_ends);
   if (outputs.log != nullptr) observers.push_back(outputs.log.get());
   ObserverList all(std::move(observers));
   GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
@@ -234,10 +292,14 @@ absl::StatusOr<TrainingSummary> Train(const RunConfig& config, const CommandCont
                                            .stop = context.stop,
                                            .observer = &all,
                                            .settings = SettingsOf(config)}));
-  GANTRY_ASSIGN_OR_RETURN(TrainingSummary summary, trainer->Run());
+  RunResult result;
+  GANTRY_ASSIGN_OR_RETURN(result.summary, trainer->Run());
+  result.step = {.measured = averages.measured(), .simulated = averages.simulated()};
   GANTRY_RETURN_IF_ERROR(WriteStepTrace(config, plugin->engine(), *context.files, logger));
+  GANTRY_RETURN_IF_ERROR(
+      WriteReport(config, outputs, plugin->engine(), result.step, *context.files));
   GANTRY_RETURN_IF_ERROR(CloseOutputs(config.train, outputs, *context.files, logger));
-  return summary;
+  return result;
 }
 
 }  // namespace
@@ -256,13 +318,13 @@ CommandResult TrainCommand(Arguments arguments, const CommandContext& context) {
                         .clock = &clock,
                         .logger = &logger,
                         .spill_folders = config->memory.spill_dirs});
-  const absl::StatusOr<TrainingSummary> summary = Train(*config, context, clock, logger);
+  const absl::StatusOr<RunResult> result = Train(*config, context, clock, logger);
   const std::vector<std::string> left_behind = exit_check.Finish();
-  if (!summary.ok()) return Failure(summary.status());
-  context.console->Out(*format == OutputFormat::kJson ? SummaryJson(*summary, left_behind)
-                                                      : SummaryText(*summary));
-  if (summary->end == RunEnd::kFinished) return {};
-  TellStop(*summary, *context.console);
+  if (!result.ok()) return Failure(result.status());
+  context.console->Out(*format == OutputFormat::kJson ? SummaryJson(*result, left_behind)
+                                                      : SummaryText(*result));
+  if (result->summary.end == RunEnd::kFinished) return {};
+  TellStop(result->summary, *context.console);
   return {.exit_code = kExitInterrupted, .status = absl::OkStatus()};
 }
 

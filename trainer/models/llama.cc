@@ -129,68 +129,112 @@ absl::StatusOr<Var> LlamaModel::Layer(Tape& tape, const Var& input,
   return LlamaAfterAttention(tape, input, std::move(attended), weights);
 }
 
-absl::StatusOr<Var> LlamaModel::Hidden(Tape& tape, const TokenBatch& batch) const {
-  const AttentionShape shape{.batch = batch.sequences,
-                             .tokens = batch.length,
-                             .query_heads = config_.heads,
-                             .kv_heads = config_.kv_heads,
-                             .head_dim = config_.head_dim};
-  GANTRY_ASSIGN_OR_RETURN(Var hidden, Embedding(tape, batch.tokens, weights_.embedding));
-  LayerOptions options{.layer = 0, .saving = SavingOf(config_.recompute)};
-  for (const LlamaLayerWeights& layer : weights_.layers) {
-    GANTRY_ASSIGN_OR_RETURN(hidden, RunLayer(tape, hidden, options,
-                                             [this, &layer, shape](Tape& inner, const Var& input) {
-                                               return Layer(inner, input, layer, shape);
-                                             }));
-    ++options.layer;
-  }
-  return RmsNorm(tape, hidden, weights_.final_norm);
+bool LlamaModel::SumsInOneOrder() const {
+  const Parameter& head = weights_.head.parameter;
+  return !head.trainable() || head.tensor != weights_.embedding.parameter.tensor;
 }
 
-absl::Status LlamaModel::ForwardBackward(const TokenBatch& batch, TokenLoss loss) {
-  GANTRY_RETURN_IF_ERROR(CheckBatch(batch));
-  log_probabilities_.resize(batch.tokens.size());
-  gradients_.resize(batch.tokens.size());
+// The last micro-batch goes first: the backward pass, which is this one reversed, then adds to the
+// gradients in the order of the micro-batches.
+absl::StatusOr<std::vector<Var>> LlamaModel::Hidden(Tape& tape,
+                                                    std::span<const TokenBatch> batches) const {
+  std::vector<Var> hidden(batches.size());
+  for (size_t b = batches.size(); b-- > 0;) {
+    GANTRY_ASSIGN_OR_RETURN(hidden[b], Embedding(tape, batches[b].tokens, weights_.embedding));
+  }
+  LayerOptions options{.layer = 0, .saving = SavingOf(config_.recompute)};
+  for (const LlamaLayerWeights& layer : weights_.layers) {
+    for (size_t b = batches.size(); b-- > 0;) {
+      const AttentionShape shape{.batch = batches[b].sequences,
+                                 .tokens = batches[b].length,
+                                 .query_heads = config_.heads,
+                                 .kv_heads = config_.kv_heads,
+                                 .head_dim = config_.head_dim};
+      const auto body = [this, &layer, shape](Tape& inner, const Var& input) {
+        return Layer(inner, input, layer, shape);
+      };
+      GANTRY_ASSIGN_OR_RETURN(hidden[b], RunLayer(tape, hidden[b], options, body));
+    }
+    ++options.layer;
+  }
+  return hidden;
+}
+
+absl::Status LlamaModel::Score(Tape& tape, Var hidden, const ScoredTokens& tokens) const {
+  GANTRY_ASSIGN_OR_RETURN(hidden, RmsNorm(tape, hidden, weights_.final_norm));
+  return TokenLogProbability(tape, hidden, weights_.head, tokens);
+}
+
+absl::Status LlamaModel::Train(std::span<const TokenBatch> batches, BatchLoss loss) {
+  size_t tokens = 0;
+  for (const TokenBatch& batch : batches) {
+    GANTRY_RETURN_IF_ERROR(CheckBatch(batch));
+    tokens += batch.tokens.size();
+  }
+  log_probabilities_.resize(tokens);
+  gradients_.resize(tokens);
   Tape tape(context_, Tape::Mode::kTraining);
   {
-    GANTRY_ASSIGN_OR_RETURN(const Var hidden, Hidden(tape, batch));
-    GANTRY_RETURN_IF_ERROR(TokenLogProbability(tape, hidden, weights_.head,
-                                               {.targets = batch.targets,
-                                                .log_probabilities = log_probabilities_,
-                                                .grad_log_probabilities = gradients_}));
+    GANTRY_ASSIGN_OR_RETURN(std::vector<Var> hidden, Hidden(tape, batches));
+    for (size_t b = batches.size(); b-- > 0;) {
+      tokens -= batches[b].tokens.size();
+      const std::span<float> log_probabilities =
+          std::span(log_probabilities_).subspan(tokens, batches[b].tokens.size());
+      const std::span<float> gradients =
+          std::span(gradients_).subspan(tokens, batches[b].tokens.size());
+      GANTRY_RETURN_IF_ERROR(Score(tape, std::move(hidden[b]),
+                                   {.targets = batches[b].targets,
+                                    .log_probabilities = log_probabilities,
+                                    .grad_log_probabilities = gradients}));
+      GANTRY_RETURN_IF_ERROR(tape.Forward("loss", {}, [&](const LeasedParameters&) {
+        return loss(b, log_probabilities, gradients);
+      }));
+    }
   }
-  GANTRY_RETURN_IF_ERROR(tape.Forward(
-      "loss", {}, [&](const LeasedParameters&) { return loss(log_probabilities_, gradients_); }));
   return tape.Backward();
 }
 
+absl::Status LlamaModel::ForwardBackward(const TokenBatch& batch, TokenLoss loss) {
+  return Train({&batch, 1},
+               [&](size_t, std::span<const float> log_probabilities, std::span<float> gradients) {
+                 return loss(log_probabilities, gradients);
+               });
+}
+
+absl::StatusOr<std::vector<LossSum>> LlamaModel::ForwardBackward(
+    std::span<const TokenBatch> batches, double loss_scale) {
+  std::vector<LossSum> losses(batches.size());
+  GANTRY_RETURN_IF_ERROR(Train(batches, [&](size_t batch, std::span<const float> log_probabilities,
+                                            std::span<float> gradients) {
+    const CrossEntropyArgs args{.log_probabilities = log_probabilities,
+                                .targets = batches[batch].targets,
+                                .scale = 1.0,
+                                .grad_log_probabilities = {}};
+    const CrossEntropyResult sum = CrossEntropy(args);
+    losses[batch] = {.loss_sum = sum.loss, .valid_tokens = sum.valid_tokens};
+    CrossEntropyArgs scaled = args;
+    scaled.scale = loss_scale;
+    scaled.grad_log_probabilities = gradients;
+    CrossEntropy(scaled);
+    return absl::OkStatus();
+  }));
+  return losses;
+}
+
 absl::StatusOr<LossSum> LlamaModel::ForwardBackward(const TokenBatch& batch, double loss_scale) {
-  LossSum result;
-  GANTRY_RETURN_IF_ERROR(ForwardBackward(
-      batch, [&](std::span<const float> log_probabilities, std::span<float> gradients) {
-        const CrossEntropyArgs args{.log_probabilities = log_probabilities,
-                                    .targets = batch.targets,
-                                    .scale = 1.0,
-                                    .grad_log_probabilities = {}};
-        const CrossEntropyResult sum = CrossEntropy(args);
-        result = {.loss_sum = sum.loss, .valid_tokens = sum.valid_tokens};
-        CrossEntropyArgs scaled = args;
-        scaled.scale = loss_scale;
-        scaled.grad_log_probabilities = gradients;
-        CrossEntropy(scaled);
-        return absl::OkStatus();
-      }));
-  return result;
+  GANTRY_ASSIGN_OR_RETURN(const std::vector<LossSum> losses,
+                          ForwardBackward(std::span(&batch, 1), loss_scale));
+  return losses.front();
 }
 
 absl::Status LlamaModel::Evaluate(Tape& tape, const TokenBatch& batch,
                                   std::span<float> log_probabilities) const {
   GANTRY_RETURN_IF_ERROR(CheckBatch(batch));
-  GANTRY_ASSIGN_OR_RETURN(const Var hidden, Hidden(tape, batch));
-  return TokenLogProbability(tape, hidden, weights_.head,
-                             {.targets = batch.targets,
-                              .log_probabilities = log_probabilities,
-                              .grad_log_probabilities = {}});
+  GANTRY_ASSIGN_OR_RETURN(std::vector<Var> hidden, Hidden(tape, {&batch, 1}));
+  return Score(tape, std::move(hidden.front()),
+               {.targets = batch.targets,
+                .log_probabilities = log_probabilities,
+                .grad_log_probabilities = {}});
 }
 
 absl::Status LlamaModel::LogProbabilities(const TokenBatch& batch,

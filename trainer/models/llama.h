@@ -12,10 +12,15 @@
 // The caller begins and ends steps and micro-batches. Before Seal the same calls are a dry run:
 // they make all leases and allocations, run no kernel and report a loss of zero.
 //
+// Several micro-batches of a step can also go through the layers together, as one micro-batch of
+// the store: each layer then serves all of them before the next one, so that parameters move twice
+// a step instead of twice a micro-batch, and what all of them save is there at once.
+//
 // Thread-compatible. Does not own what the context points to.
 #ifndef GANTRY_TRAINER_MODELS_LLAMA_H_
 #define GANTRY_TRAINER_MODELS_LLAMA_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -30,6 +35,7 @@
 #include "trainer/autograd/tape.h"
 #include "trainer/models/llama_config.h"
 #include "trainer/models/llama_weights.h"
+#include "trainer/nn/token_log_probability.h"
 
 namespace gantry {
 
@@ -68,6 +74,13 @@ class LlamaModel {
   absl::StatusOr<LossSum> ForwardBackward(const TokenBatch& batch, double loss_scale);
   // The same for any loss. Not called in a dry run.
   absl::Status ForwardBackward(const TokenBatch& batch, TokenLoss loss);
+  // Of several micro-batches, layer by layer; one loss each. Gradients are summed in the order of
+  // `batches`: they are those of one after the other, to the bit, where SumsInOneOrder().
+  absl::StatusOr<std::vector<LossSum>> ForwardBackward(std::span<const TokenBatch> batches,
+                                                       double loss_scale);
+  // Whether each trainable parameter is used in one place only. A tied head is not: layer by layer,
+  // its sum has the parts of the head first, then those of the embedding.
+  bool SumsInOneOrder() const;
   // Forward pass only, in an evaluation step.
   absl::StatusOr<LossSum> Loss(const TokenBatch& batch);
   // The log-probability of each target, 0 where ignored; in an evaluation step.
@@ -82,8 +95,14 @@ class LlamaModel {
   LlamaModel(const ExecutionContext& context, const LlamaConfig& config, LlamaWeights weights);
 
   absl::Status CheckBatch(const TokenBatch& batch) const;
-  // The final norm's output, [sequences * length, width].
-  absl::StatusOr<Var> Hidden(Tape& tape, const TokenBatch& batch) const;
+  // What a loss is told of one of several micro-batches.
+  using BatchLoss = absl::FunctionRef<absl::Status(
+      size_t batch, std::span<const float> log_probabilities, std::span<float> gradients)>;
+  absl::Status Train(std::span<const TokenBatch> batches, BatchLoss loss);
+  // The last layer's output for each batch, [sequences * length, width].
+  absl::StatusOr<std::vector<Var>> Hidden(Tape& tape, std::span<const TokenBatch> batches) const;
+  // Final norm and head.
+  absl::Status Score(Tape& tape, Var hidden, const ScoredTokens& tokens) const;
   absl::Status Evaluate(Tape& tape, const TokenBatch& batch,
                         std::span<float> log_probabilities) const;
   absl::StatusOr<Var> Layer(Tape& tape, const Var& input, const LlamaLayerWeights& weights,
@@ -93,7 +112,7 @@ class LlamaModel {
   LlamaConfig config_;
   LlamaWeights weights_;
   RopeTable rope_;
-  // Per token of a batch; kept for their memory.
+  // Per token of all batches; kept for their memory.
   std::vector<float> log_probabilities_;
   std::vector<float> gradients_;
 };
