@@ -170,8 +170,7 @@ struct StepOptions {
   std::string trace_key = "train";
   int64_t micro_batches = 1;
   std::optional<OptimizerStep> optimizer = std::nullopt;  // none: evaluation, no gradients
-  // Of a dry step: what becomes of planned layers, kKeep or kRecompute.
-  LayerSaving dry_layers = LayerSaving::kKeep;
+  LayerSaving dry_layers = LayerSaving::kKeep;  // in a dry step: kKeep or kRecompute, if planned
 };
 
 struct StepResult {
