@@ -81,8 +81,8 @@ struct LowerBound {
 
   Nanoseconds total = 0;  // the largest of the following
   Limit limit = Limit::kCompute;
-  // That come up in a step at least, on average, rounded down: what Belady's MIN loads, where blocks
-  // have one slot each.
+  // That come up in a step at least, on average, rounded down: what Belady's MIN loads, where
+  // blocks have one slot each.
   int64_t slots_fetched = 0;
   Nanoseconds compute = 0;
   Nanoseconds host_to_device = 0;
