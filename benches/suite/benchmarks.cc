@@ -17,6 +17,7 @@
 #include "benches/suite/io_benchmark.h"
 #include "benches/suite/lease_benchmark.h"
 #include "benches/suite/machine.h"
+#include "benches/suite/plan_benchmark.h"
 #include "benches/suite/report.h"
 #include "benches/suite/sweep_benchmark.h"
 #include "benches/suite/transfer_benchmark.h"
@@ -31,10 +32,10 @@ struct Entry {
   absl::StatusOr<BenchReport> (*run)(const BenchOptions&);
 };
 // The sweep comes first: it looks at the memory of the process, which the others leave in pieces.
-constexpr std::array<Entry, 5> kEntries = {
-    Entry{"sweep", RunSweepBenchmark}, Entry{"io", RunIoBenchmark},
+constexpr std::array<Entry, 6> kEntries = {
+    Entry{"sweep", RunSweepBenchmark},       Entry{"io", RunIoBenchmark},
     Entry{"transfer", RunTransferBenchmark}, Entry{"adam", RunAdamBenchmark},
-    Entry{"lease", RunLeaseBenchmark}};
+    Entry{"lease", RunLeaseBenchmark},       Entry{"plan", RunPlanBenchmark}};
 
 absl::StatusOr<BenchReport> RunAll(const BenchOptions& options) {
   BenchReport all{.bench = std::string(kAll), .machine = {}, .rows = {}};

@@ -46,7 +46,11 @@ const std::vector<Expected> kBenchmarks = {
       "sweep_bytes_per_parameter", "sweep_read_per_parameter", "sweep_written_per_parameter",
       "sweep_bytes_per_parameter_half_resident", "sweep_bytes_per_parameter_auto",
       "host_overhead"}},
-    {"lease", {"lease_ns", "lease_3_tensors_ns", "lease_off_plan_ns"}}};
+    {"lease", {"lease_ns", "lease_3_tensors_ns", "lease_off_plan_ns"}},
+    {"plan",
+     {"step_resident_8k", "step_5_8k", "practicality_5_8k", "step_10_8k", "practicality_10_8k",
+      "step_25_8k", "practicality_25_8k", "step_resident_2k", "step_5_2k", "practicality_5_2k",
+      "step_resident_files", "step_files", "practicality_files"}}};
 
 // The report, with what every report has looked at.
 Json Report(const ProgramResult& result) {

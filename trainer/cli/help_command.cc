@@ -95,6 +95,7 @@ constexpr std::string_view kBench =
   adam      the optimizer beside a pass over the same memory that does nothing else
   sweep     an optimizer step with all states in files beside the file tier alone
   lease     acquire and release of resident parameters
+  plan      steps that follow movement plans, beside their predictions and resident steps
   all       these in turn, in one report
 
 FOLDER (default: the current one) is on the drive to be measured; files made there go again. Each
