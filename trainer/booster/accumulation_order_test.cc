@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -261,8 +260,7 @@ void AccumulationOrderTest::ExpectSameInBothOrders(uint64_t seed) {
 }
 
 TEST_F(AccumulationOrderTest, RandomRunsGiveTheSameBits) {
-  const uint64_t fresh = std::random_device{}();
-  for (const uint64_t seed : {uint64_t{1}, fresh}) {
+  for (uint64_t seed = 1; seed <= 2; ++seed) {
     SCOPED_TRACE(StrCat("seed ", seed));
     ExpectSameInBothOrders(seed);
   }
