@@ -21,7 +21,7 @@
 
 #define GANTRY_SHARED(type, name, extents) __shared__ type name extents
 
-#define GANTRY_DYNAMIC_SHARED(name)                                  \
+#define GANTRY_DYNAMIC_SHARED(name)                               \
   extern __shared__ __align__(1024) unsigned char name##_bytes[]; \
   std::byte* const name = reinterpret_cast<std::byte*>(name##_bytes)
 
@@ -32,9 +32,8 @@ int LaunchKernel(const char* /*name*/, void (*kernel)(Parameters...), const Laun
                  CudaStream stream, const Arguments&... arguments) {
   constexpr int64_t kWithoutAsking = 48 * 1024;
   if (shape.shared_bytes > kWithoutAsking) {
-    const cudaError_t error =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(shape.shared_bytes));
+    const cudaError_t error = cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shape.shared_bytes));
     if (error != cudaSuccess) return static_cast<int>(error);
   }
   const dim3 grid(shape.grid.x, shape.grid.y, shape.grid.z);

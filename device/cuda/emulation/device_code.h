@@ -33,11 +33,10 @@
 #define warpSize (::gantry::Emulator::kWarpThreads)
 
 // GANTRY_SHARED(float, tile, [32][33]) declares what `__shared__ float tile[32][33]` does.
-#define GANTRY_SHARED(type, name, extents)         \
-  static const char name##_key = 0;                \
-  using name##_type = std::remove_reference_t<     \
-      decltype(*static_cast<type(*) extents>(nullptr))>; \
-  name##_type& name = *static_cast<name##_type*>(  \
+#define GANTRY_SHARED(type, name, extents)                                                       \
+  static const char name##_key = 0;                                                              \
+  using name##_type = std::remove_reference_t<decltype(*static_cast<type(*) extents>(nullptr))>; \
+  name##_type& name = *static_cast<name##_type*>(                                                \
       ::gantry::emulation::SharedVariable(&name##_key, #name, sizeof(name##_type), alignof(type)))
 
 // std::byte* of the launch's dynamic shared memory, aligned to 1024 bytes.
@@ -111,9 +110,9 @@ inline void __threadfence_block() {}
 
 template <typename T>
 T __shfl_sync(uint32_t mask, T value, int source, int width = 32) {
-  return gantry::emulation::Shuffle(
-      "__shfl_sync", mask, value, width,
-      [&](int, int section) { return section + (source & (width - 1)); });
+  return gantry::emulation::Shuffle("__shfl_sync", mask, value, width, [&](int, int section) {
+    return section + (source & (width - 1));
+  });
 }
 template <typename T>
 T __shfl_xor_sync(uint32_t mask, T value, int lane_mask, int width = 32) {
@@ -122,15 +121,13 @@ T __shfl_xor_sync(uint32_t mask, T value, int lane_mask, int width = 32) {
 }
 template <typename T>
 T __shfl_down_sync(uint32_t mask, T value, unsigned delta, int width = 32) {
-  return gantry::emulation::Shuffle(
-      "__shfl_down_sync", mask, value, width,
-      [&](int lane, int) { return lane + static_cast<int>(delta); });
+  return gantry::emulation::Shuffle("__shfl_down_sync", mask, value, width,
+                                    [&](int lane, int) { return lane + static_cast<int>(delta); });
 }
 template <typename T>
 T __shfl_up_sync(uint32_t mask, T value, unsigned delta, int width = 32) {
-  return gantry::emulation::Shuffle(
-      "__shfl_up_sync", mask, value, width,
-      [&](int lane, int) { return lane - static_cast<int>(delta); });
+  return gantry::emulation::Shuffle("__shfl_up_sync", mask, value, width,
+                                    [&](int lane, int) { return lane - static_cast<int>(delta); });
 }
 inline uint32_t __ballot_sync(uint32_t mask, int predicate) {
   const char vote = predicate != 0 ? 1 : 0;

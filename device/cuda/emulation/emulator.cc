@@ -53,11 +53,10 @@ Emulator& Emulator::Current() {
 absl::Status Emulator::CheckShape(std::string_view kernel, const LaunchShape& shape) const {
   const Dimensions& grid = shape.grid;
   const Dimensions& block = shape.block;
-  const bool grid_fits = grid.count() > 0 && grid.x <= 0x7fffffff && grid.y <= 65535 &&
-                         grid.z <= 65535;
+  const bool grid_fits =
+      grid.count() > 0 && grid.x <= 0x7fffffff && grid.y <= 65535 && grid.z <= 65535;
   const bool block_fits = block.count() > 0 && block.count() <= kBlockThreadsMax && block.z <= 64;
-  if (!grid_fits || !block_fits || shape.shared_bytes < 0 ||
-      shape.shared_bytes > kSharedBytesMax) {
+  if (!grid_fits || !block_fits || shape.shared_bytes < 0 || shape.shared_bytes > kSharedBytesMax) {
     return InvalidArgument(kernel, ": no GPU runs a grid of ", Show(grid), " blocks of ",
                            Show(block), " threads with ", shape.shared_bytes,
                            " bytes of shared memory");
@@ -251,8 +250,8 @@ absl::Status Emulator::Stuck() const {
     waits += StrCat(waits.empty() ? "" : ", ", "thread ", thread, " waits in ",
                     threads_[static_cast<size_t>(thread)].waits_in);
   }
-  return ErrorAt(StrCat("stuck: ", waits, "; ", ended_, " of ", threads_used_,
-                        " threads have ended"));
+  return ErrorAt(
+      StrCat("stuck: ", waits, "; ", ended_, " of ", threads_used_, " threads have ended"));
 }
 
 }  // namespace gantry

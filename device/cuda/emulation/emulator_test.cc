@@ -344,8 +344,7 @@ TEST(Emulator, MeetingsThatNeverHappenAreErrors) {
   };
   for (const Case& c : cases) {
     EXPECT_THAT(RunOnce(Shape(1, 64), c.kernel),
-                StatusIs(absl::StatusCode::kInternal,
-                         "Kernel, block (0, 0, 0): " + c.error));
+                StatusIs(absl::StatusCode::kInternal, "Kernel, block (0, 0, 0): " + c.error));
   }
 }
 

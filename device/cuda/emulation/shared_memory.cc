@@ -39,7 +39,8 @@ void Unmark([[maybe_unused]] std::byte* from, [[maybe_unused]] int64_t bytes) {
 
 SharedMemory::SharedMemory(bool find_races)
     : find_races_(find_races),
-      memory_(static_cast<std::byte*>(std::aligned_alloc(1024, static_cast<size_t>(kMemoryBytes)))) {
+      memory_(
+          static_cast<std::byte*>(std::aligned_alloc(1024, static_cast<size_t>(kMemoryBytes)))) {
   GANTRY_CHECK(memory_ != nullptr);
   Mark(memory_, kMemoryBytes);
 }
@@ -126,10 +127,9 @@ std::string SharedMemory::EndTurn(int thread) {
       if (memory_[i] == shown_[i]) continue;
       Writer& writer = writers_[i];
       if (writer != kNobody && !Sees(writer, thread)) {
-        const std::string other = writer == kAtomic ? "an atomic operation"
-                                  : writer >= kFirstWarp
-                                      ? StrCat("warp ", writer - kFirstWarp)
-                                      : StrCat("thread ", writer);
+        const std::string other = writer == kAtomic      ? "an atomic operation"
+                                  : writer >= kFirstWarp ? StrCat("warp ", writer - kFirstWarp)
+                                                         : StrCat("thread ", writer);
         return StrCat("thread ", thread, " writes ", NameOf(static_cast<int64_t>(i)), ", which ",
                       other, " wrote since the last barrier");
       }
