@@ -179,6 +179,7 @@ inline float rsqrtf(float value) { return 1.0F / std::sqrt(value); }
 inline float __expf(float value) { return std::exp(value); }
 inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 inline float __fdividef(float a, float b) { return a / b; }
+inline double __longlong_as_double(int64_t bits) { return std::bit_cast<double>(bits); }
 inline int __popc(uint32_t bits) { return std::popcount(bits); }
 inline int __ffs(uint32_t bits) { return bits == 0 ? 0 : std::countr_zero(bits) + 1; }
 inline int __clz(uint32_t bits) { return std::countl_zero(bits); }
