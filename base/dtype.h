@@ -32,9 +32,66 @@ constexpr float BF16BitsToFloat(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
 
+namespace dtype_internal {
+
+inline constexpr uint32_t kF32Infinity = 0x7f800000u;
+inline constexpr uint32_t kF16Infinity = 0x7c00u;
+inline constexpr uint32_t kF16QuietBit = 0x0200u;
+inline constexpr int kMantissaShift = 23 - 10;        // float's mantissa bits less binary16's
+inline constexpr uint32_t kExponentShift = 127 - 15;  // float's exponent bias less binary16's
+
+// magnitude / 2^shift, rounded to nearest, ties to even. REQUIRES: 1 <= shift <= 31.
+constexpr uint32_t ShiftRightToNearestEven(uint32_t magnitude, int shift) {
+  const uint32_t quotient = magnitude >> shift;
+  const uint32_t remainder = magnitude & ((1u << shift) - 1);
+  const uint32_t half = 1u << (shift - 1);
+  return quotient + (remainder > half || (remainder == half && (quotient & 1u) != 0) ? 1u : 0u);
+}
+
+constexpr uint32_t MagnitudeToF16(uint32_t magnitude) {
+  constexpr uint32_t kOverflow = 0x477ff000u;        // 65520, half way from 65504 to 65536
+  constexpr uint32_t kSmallestNormal = 0x38800000u;  // 2^-14
+  if (magnitude > kF32Infinity) {
+    return kF16Infinity | kF16QuietBit | ((magnitude >> kMantissaShift) & 0x3ffu);
+  }
+  if (magnitude >= kOverflow) return kF16Infinity;
+  if (magnitude >= kSmallestNormal) {
+    // A carry out of the mantissa moves into the exponent, which is what rounding up means.
+    return ShiftRightToNearestEven(magnitude - (kExponentShift << 23), kMantissaShift);
+  }
+  // Subnormal: count units of 2^-24. With exponent field e the value is mantissa * 2^(e - 150).
+  const auto exponent = static_cast<int>(magnitude >> 23);
+  const int shift = 126 - exponent;
+  if (shift > 24) return 0;  // below half a unit
+  return ShiftRightToNearestEven((magnitude & 0x7fffffu) | 0x800000u, shift);
+}
+
+}  // namespace dtype_internal
+
 // float -> IEEE binary16 bits and back.
-uint16_t FloatToF16Bits(float value);
-float F16BitsToFloat(uint16_t bits);
+constexpr uint16_t FloatToF16Bits(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  return static_cast<uint16_t>(((bits >> 16) & 0x8000u) |
+                               dtype_internal::MagnitudeToF16(bits & 0x7fffffffu));
+}
+
+constexpr float F16BitsToFloat(uint16_t bits) {
+  const uint32_t sign = (bits & 0x8000u) << 16;
+  const uint32_t magnitude = bits & 0x7fffu;
+  if (magnitude > dtype_internal::kF16Infinity) {
+    return std::bit_cast<float>(
+        sign | dtype_internal::kF32Infinity |
+        (((magnitude & 0x3ffu) | dtype_internal::kF16QuietBit) << dtype_internal::kMantissaShift));
+  }
+  if (magnitude == dtype_internal::kF16Infinity)
+    return std::bit_cast<float>(sign | dtype_internal::kF32Infinity);
+  if (magnitude < 0x0400u) {
+    const float unsigned_value = static_cast<float>(magnitude) * 0x1p-24f;  // exact
+    return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(unsigned_value));
+  }
+  return std::bit_cast<float>(sign | ((magnitude << dtype_internal::kMantissaShift) +
+                                      (dtype_internal::kExponentShift << 23)));
+}
 
 struct BFloat16 {
   uint16_t bits = 0;
@@ -48,8 +105,8 @@ static_assert(sizeof(BFloat16) == 2);
 struct Float16 {
   uint16_t bits = 0;
   Float16() = default;
-  explicit Float16(float value) : bits(FloatToF16Bits(value)) {}
-  explicit operator float() const { return F16BitsToFloat(bits); }
+  constexpr explicit Float16(float value) : bits(FloatToF16Bits(value)) {}
+  constexpr explicit operator float() const { return F16BitsToFloat(bits); }
   constexpr bool operator==(const Float16&) const = default;  // compares bits
 };
 static_assert(sizeof(Float16) == 2);

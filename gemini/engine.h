@@ -132,9 +132,10 @@ struct MovementReport {
   Nanoseconds planning = 0;   // time it took
   Nanoseconds predicted = 0;  // elapsed time of a step, by the simulator
   Nanoseconds compute = 0;    // of this, computing
-  PlacementShape shape;       // where updates run, what stays
-  MachineRates rates;         // that were measured or given, and used
-  uint64_t hash = 0;          // of what is executed
+  Nanoseconds bound = 0;  // no plan with its placement takes less (placement_policy/lower_bound.h)
+  PlacementShape shape;   // where updates run, what stays
+  MachineRates rates;     // that were measured or given, and used
+  uint64_t hash = 0;      // of what is executed
 };
 
 // What a movement plan was made from, and the plan.

@@ -7,6 +7,7 @@
 #include "base/strings.h"
 #include "gemini/engine_impl.h"
 #include "gemini/step_decision.h"
+#include "placement_policy/lower_bound.h"
 #include "placement_policy/planner.h"
 #include "placement_policy/training_problem.h"
 
@@ -116,6 +117,7 @@ void EngineImpl::MakeMovementPlan(CompiledPlan& plan, const StepOptions& options
   plan.report.planned = true;
   plan.report.predicted = decision->predicted.elapsed;
   plan.report.compute = decision->predicted.compute;
+  plan.report.bound = ComputeLowerBound(decision->training.problem, {}).total;
   plan.report.shape = decision->shape;
   plan.report.shape.offloaded = std::ranges::count(plan.savings, LayerSaving::kMove);
   plan.report.shape.recomputed = std::ranges::count(plan.savings, LayerSaving::kRecompute);

@@ -18,6 +18,7 @@
 #include "benches/suite/io_benchmark.h"
 #include "benches/suite/lease_benchmark.h"
 #include "benches/suite/machine.h"
+#include "benches/suite/plan_benchmark.h"
 #include "benches/suite/report.h"
 #include "benches/suite/sweep_benchmark.h"
 #include "benches/suite/transfer_benchmark.h"
@@ -32,10 +33,11 @@ struct Entry {
   absl::StatusOr<BenchReport> (*run)(const BenchOptions&);
 };
 // The sweep comes first: it looks at the memory of the process, which the others leave in pieces.
-constexpr std::array<Entry, 6> kEntries = {
+constexpr std::array<Entry, 7> kEntries = {
     Entry{"sweep", RunSweepBenchmark},       Entry{"io", RunIoBenchmark},
     Entry{"transfer", RunTransferBenchmark}, Entry{"adam", RunAdamBenchmark},
-    Entry{"lease", RunLeaseBenchmark},       Entry{"accumulation", RunAccumulationBenchmark}};
+    Entry{"lease", RunLeaseBenchmark},       Entry{"accumulation", RunAccumulationBenchmark},
+    Entry{"plan", RunPlanBenchmark}};
 
 absl::StatusOr<BenchReport> RunAll(const BenchOptions& options) {
   BenchReport all{.bench = std::string(kAll), .machine = {}, .rows = {}};

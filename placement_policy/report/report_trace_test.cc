@@ -96,6 +96,19 @@ TEST(ReportTraceTest, SlicesOfATrackAreInOrderAndDoNotOverlap) {
   }
 }
 
+TEST(ReportTraceTest, WhatBeganBeforeTheStepBeginsWithIt) {
+  const Json trace = Parse(Report("name"));
+  ASSERT_TRUE(trace.is_object());
+  int64_t clipped = 0;
+  for (const Json& event : trace["traceEvents"]) {
+    if (event["ph"] != "X" || event["tid"] != 4000) continue;  // the first row of file reads
+    ++clipped;
+    EXPECT_EQ(event["ts"], 0.0);
+    EXPECT_EQ(event["dur"], 0.05);
+  }
+  EXPECT_EQ(clipped, 2);
+}
+
 TEST(ReportTraceTest, NamesMayBeAnything) {
   const std::string name = "</script>\"\\\n\xff";
   const Json trace = Parse(Report(name));

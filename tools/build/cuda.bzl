@@ -2,10 +2,15 @@
 
 load("@cuda//:defs.bzl", "CUDA_PRESENT", "NVCC")
 
-# Data-centre cards of the last three generations; PTX of the newest covers what comes after.
+# A100; RTX 30; RTX 40 and L40; H100 and H200; B200; RTX 50. PTX of the newest covers what comes
+# after.
 _ARCHITECTURES = [
     "-gencode=arch=compute_80,code=sm_80",
-    "-gencode=arch=compute_90,code=[sm_90,compute_90]",
+    "-gencode=arch=compute_86,code=sm_86",
+    "-gencode=arch=compute_89,code=sm_89",
+    "-gencode=arch=compute_90,code=sm_90",
+    "-gencode=arch=compute_100,code=sm_100",
+    "-gencode=arch=compute_120,code=[sm_120,compute_120]",
 ]
 
 def _cuda_objects_impl(ctx):
@@ -20,6 +25,10 @@ def _cuda_objects_impl(ctx):
         args.add_all(["-Xcompiler", "-fPIC,-Wall,-Wextra,-fno-omit-frame-pointer"])
         args.add("-DGANTRY_CUDA=1")
         args.add_all(_ARCHITECTURES)
+        args.add("--expt-relaxed-constexpr")  # constexpr functions of the host, such as conversions
+        # A conversion operator with an unmet requires clause is said to be useless.
+        args.add("-diag-suppress=554")
+        args.add_all(ctx.attr.copts)
         args.add("-I.")
         args.add_all(compilation.defines, format_each = "-D%s")
         args.add_all(compilation.quote_includes, format_each = "-I%s")
@@ -42,6 +51,7 @@ def _cuda_objects_impl(ctx):
 cuda_objects = rule(
     implementation = _cuda_objects_impl,
     attrs = {
+        "copts": attr.string_list(),
         "deps": attr.label_list(providers = [CcInfo]),
         "hdrs": attr.label_list(allow_files = [".h", ".cuh"]),
         "srcs": attr.label_list(allow_files = [".cu"]),

@@ -53,16 +53,19 @@ def gantry_cc_binary(name, srcs = None, deps = [], copts = [], features = [], **
         **kwargs
     )
 
-def gantry_cuda_library(name, srcs, hdrs, deps = [], **kwargs):
+def gantry_cuda_library(name, srcs, hdrs, deps = [], cuda_copts = [], **kwargs):
     """Kernels in .cu files and the plain C++ header of their launch functions.
 
-    Without the CUDA toolkit the library holds its headers only: callers select their own source
-    files with if_cuda.
+    NAME: compiled by nvcc; without the CUDA toolkit the headers only: callers select their own
+    source files with if_cuda. NAME_emulated: the same sources for the CPU, for tests
+    (device/cuda/emulation); launch functions take a StreamRunner* there.
     """
+    deps = deps + ["//device/cuda:device_code"]
     cuda_objects(
         name = name + ".objects",
         srcs = if_cuda(srcs),
         hdrs = hdrs,
+        copts = cuda_copts,
         tags = ["manual"],
         deps = deps + ["@cuda//:cudart"],
     )
@@ -73,5 +76,28 @@ def gantry_cuda_library(name, srcs, hdrs, deps = [], **kwargs):
         copts = _COPTS,
         features = _FEATURES,
         deps = deps + ["@cuda//:cudart"],
+        **kwargs
+    )
+    for src in srcs:
+        # A compiler that is no CUDA compiler takes sources by their ending only.
+        native.genrule(
+            name = src + ".emulated",
+            outs = [src + ".emulated.cc"],
+            cmd = "echo '#include \"%s/%s\"' > $@" % (native.package_name(), src),
+            testonly = True,
+            visibility = ["//visibility:private"],
+        )
+    cc_library(
+        name = name + "_emulated",
+        testonly = True,
+        srcs = [src + ".emulated.cc" for src in srcs],
+        hdrs = hdrs,
+        copts = _COPTS + ["-O2", "-ffp-contract=off", "-Wno-unknown-pragmas"],
+        features = _FEATURES,
+        textual_hdrs = srcs,
+        deps = deps + [
+            "//device/cuda/emulation:device_code",
+            "//device/cuda/emulation:stream_runner",
+        ],
         **kwargs
     )

@@ -47,7 +47,11 @@ const std::vector<Expected> kBenchmarks = {
       "sweep_bytes_per_parameter_half_resident", "sweep_bytes_per_parameter_auto",
       "host_overhead"}},
     {"lease", {"lease_ns", "lease_3_tensors_ns", "lease_off_plan_ns"}},
-    {"accumulation", {"accumulation_4", "accumulation_8"}}};
+    {"accumulation", {"accumulation_4", "accumulation_8"}},
+    {"plan",
+     {"step_resident_8k", "step_5_8k", "practicality_5_8k", "step_10_8k", "practicality_10_8k",
+      "step_25_8k", "practicality_25_8k", "step_resident_2k", "step_5_2k", "practicality_5_2k",
+      "step_resident_files", "step_files", "practicality_files"}}};
 
 // The report, with what every report has looked at.
 Json Report(const ProgramResult& result) {

@@ -96,6 +96,7 @@ constexpr std::string_view kBench =
   sweep     an optimizer step with all states in files beside the file tier alone
   lease     acquire and release of resident parameters
   accumulation  training steps of several micro-batches, layer by layer beside one by one
+  plan      steps that follow movement plans, beside their predictions and resident steps
   all       these in turn, in one report
 
 FOLDER (default: the current one) is on the drive to be measured; files made there go again. Each
