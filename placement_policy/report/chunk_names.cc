@@ -27,6 +27,7 @@ std::vector<std::string> SyntheticChunkNames(const ModelShape& shape, int64_t ch
     }
   }
   std::vector<std::string> names;
+  names.reserve(static_cast<size_t>(chunk_count));
   const int64_t model_chunks = CeilDiv(end, chunk_elements);
   for (int64_t chunk = 0; chunk < chunk_count; ++chunk) {
     names.push_back(chunk < model_chunks ? JoinTensorNames(tensors[static_cast<size_t>(chunk)])

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "placement_policy/json_document.h"
 #include "placement_policy/report/lane_text.h"
 #include "placement_policy/report/step_report.h"

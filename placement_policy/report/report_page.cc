@@ -1,10 +1,7 @@
 #include "placement_policy/report/report_page.h"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
-#include <cstdint>
-#include <cstdio>
 #include <map>
 #include <optional>
 #include <string>
@@ -48,7 +45,9 @@ std::string Bar(double share, std::string_view kind) {
 // Simulated, measured, and measured / simulated of one time; of a step's share, with bars.
 class TimeTable {
  public:
-  explicit TimeTable(const StepReport& report) : report_(report) {}
+  explicit TimeTable(const StepReport& report)
+      : simulated_(report.simulated.has_value() ? &*report.simulated : nullptr),
+        measured_(report.measured.has_value() ? &*report.measured : nullptr) {}
 
   std::string Head(std::string_view first, std::string_view more) const {
     std::string html;
@@ -58,10 +57,11 @@ class TimeTable {
           "style=\"--swatch: var(--kind1)\">measured</li></ul>";
     }
     html += StrCat("<div class=\"wide\"><table><thead><tr><th>", first, "</th>");
-    if (report_.simulated)
-      html += "<th class=\"number\">simulated</th><th class=\"number\">of it</th>";
-    if (report_.measured)
-      html += "<th class=\"number\">measured</th><th class=\"number\">of it</th>";
+    for (const char* const side : {simulated_ != nullptr ? "simulated" : nullptr,
+                                   measured_ != nullptr ? "measured" : nullptr}) {
+      if (side == nullptr) continue;
+      html += StrCat("<th class=\"number\">", side, "</th><th class=\"number\">of it</th>");
+    }
     if (both()) html += "<th class=\"number\">measured / simulated</th>";
     return html + std::string(more) + "<th>share of the step</th></tr></thead><tbody>";
   }
@@ -70,26 +70,27 @@ class TimeTable {
   std::string Row(std::string_view name, Get get, const std::string& more) const {
     std::string html = StrCat("<tr><td>", HtmlText(name), "</td>");
     std::string bars;
-    const auto add = [&](const std::optional<StepFigures>& figures, std::string_view kind) {
-      if (!figures.has_value()) return;
+    const auto add = [&](const StepFigures* figures, std::string_view kind) {
+      if (figures == nullptr) return;
       const double share = Share(get(*figures), figures->elapsed);
       html += Cell(TimeText(get(*figures))) + Cell(Percent(share));
       bars += Bar(share, kind);
     };
-    add(report_.simulated, "simulated");
-    add(report_.measured, "measured");
+    add(simulated_, "simulated");
+    add(measured_, "measured");
     if (both()) {
-      const Nanoseconds simulated = get(*report_.simulated);
-      html += Cell(simulated > 0 ? Fixed(Share(get(*report_.measured), simulated), 3)
-                                 : std::string(kNothing));
+      const Nanoseconds simulated = get(*simulated_);
+      html +=
+          Cell(simulated > 0 ? Fixed(Share(get(*measured_), simulated), 3) : std::string(kNothing));
     }
     return html + more + "<td>" + bars + "</td></tr>";
   }
 
  private:
-  bool both() const { return report_.simulated.has_value() && report_.measured.has_value(); }
+  bool both() const { return simulated_ != nullptr && measured_ != nullptr; }
 
-  const StepReport& report_;
+  const StepFigures* const simulated_;  // null: there are none
+  const StepFigures* const measured_;
 };
 
 constexpr std::string_view kTableEnd = "</tbody></table></div>";

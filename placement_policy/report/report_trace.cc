@@ -16,7 +16,6 @@
 #include "placement_policy/report/lane_text.h"
 #include "placement_policy/report/step_report.h"
 #include "placement_policy/report/step_timeline.h"
-#include "placement_policy/simulator.h"
 #include "placement_policy/trace.h"
 
 namespace gantry {

@@ -267,10 +267,11 @@ class Builder {
     if (event.update >= 0) {
       const int64_t states = CeilDiv(problem_.updates[static_cast<size_t>(event.update)].file_bytes,
                                      problem_.slot_bytes);
-      if (event.lane == SimulatedLane::kFileRead)
+      if (event.lane == SimulatedLane::kFileRead) {
         host_.Add(event.begin, ByteKind::kBuffers, states);
-      if (event.lane == SimulatedLane::kFileWrite)
+      } else if (event.lane == SimulatedLane::kFileWrite) {
         host_.Add(event.end, ByteKind::kBuffers, -states);
+      }
       return;
     }
     if (!problem_.in_file[static_cast<size_t>(event.block)]) return;

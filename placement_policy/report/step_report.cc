@@ -1,7 +1,6 @@
 #include "placement_policy/report/step_report.h"
 
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/strings.h"
 #include "placement_policy/machine.h"
 #include "placement_policy/simulator.h"

@@ -1,7 +1,15 @@
 #include "trainer/booster/step_recorder.h"
 
+#include <cstdint>
 #include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/mutex.h"
 
 namespace gantry {
 

@@ -40,41 +40,49 @@ double Ratio(Nanoseconds part, Nanoseconds of) {
   return of <= 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(of);
 }
 
+// " (simulated 12.3 ms)"; nothing without a plan.
+std::string Beside(const std::optional<std::string>& simulated) {
+  return simulated.has_value() ? StrCat(" (simulated ", *simulated, ")") : std::string();
+}
+
+std::string Percent(Nanoseconds busy, const StepFigures& step) {
+  return StrCat(Fixed(100.0 * Ratio(busy, step.elapsed), 0), " %");
+}
+
 // "12.3 ms for updates", and what was simulated.
-std::string WaitsText(const StepComparison& comparison) {
+std::string WaitsText(const StepFigures& measured, const std::optional<StepFigures>& simulated) {
   std::string text;
   for (size_t i = 0; i < kSimulatedStallCount; ++i) {
-    const Nanoseconds measured = comparison.measured->stalls[i];
-    const Nanoseconds simulated = comparison.simulated ? comparison.simulated->stalls[i] : 0;
-    if (measured == 0 && simulated == 0) continue;
-    text += StrCat(text.empty() ? "" : ", ", TimeText(measured), " ",
-                   Text(static_cast<SimulatedStall>(i)));
-    if (comparison.simulated) text += StrCat(" (simulated ", TimeText(simulated), ")");
+    std::optional<std::string> beside;
+    bool is_zero = measured.stalls[i] == 0;
+    if (simulated.has_value()) {
+      beside = TimeText(simulated->stalls[i]);
+      is_zero = is_zero && simulated->stalls[i] == 0;
+    }
+    if (is_zero) continue;
+    text += StrCat(text.empty() ? "" : ", ", TimeText(measured.stalls[i]), " ",
+                   Text(static_cast<SimulatedStall>(i)), Beside(beside));
   }
   return text.empty() ? "waited: never" : "waited: " + text;
 }
 
-std::string BusyText(const StepComparison& comparison) {
-  const auto percent = [](Nanoseconds busy, const StepFigures& step) {
-    return StrCat(Fixed(100.0 * Ratio(busy, step.elapsed), 0), " %");
-  };
+std::string BusyText(const StepFigures& measured, const std::optional<StepFigures>& simulated) {
+  std::optional<std::string> computing;
+  if (simulated.has_value()) computing = Percent(simulated->compute, *simulated);
   std::string text =
-      StrCat("computing ", percent(comparison.measured->compute, *comparison.measured));
-  if (comparison.simulated) {
-    text +=
-        StrCat(" (simulated ", percent(comparison.simulated->compute, *comparison.simulated), ")");
-  }
+      StrCat("busy: computing ", Percent(measured.compute, measured), Beside(computing));
   for (size_t i = 0; i < kSimulatedLaneCount; ++i) {
-    const Nanoseconds measured = comparison.measured->lanes[i].busy;
-    const Nanoseconds simulated = comparison.simulated ? comparison.simulated->lanes[i].busy : 0;
-    if (measured == 0 && simulated == 0) continue;
-    text += StrCat(", ", Text(static_cast<SimulatedLane>(i)), " ",
-                   percent(measured, *comparison.measured));
-    if (comparison.simulated) {
-      text += StrCat(" (simulated ", percent(simulated, *comparison.simulated), ")");
+    std::optional<std::string> beside;
+    bool is_zero = measured.lanes[i].busy == 0;
+    if (simulated.has_value()) {
+      beside = Percent(simulated->lanes[i].busy, *simulated);
+      is_zero = is_zero && simulated->lanes[i].busy == 0;
     }
+    if (is_zero) continue;
+    text += StrCat(", ", Text(static_cast<SimulatedLane>(i)), " ",
+                   Percent(measured.lanes[i].busy, measured), Beside(beside));
   }
-  return "busy: " + text;
+  return text;
 }
 
 Json FiguresJson(const StepFigures& figures) {
@@ -149,7 +157,8 @@ std::string ComparisonText(const StepComparison& comparison) {
   } else {
     text += "; no plan";
   }
-  return StrCat(text, "\n", WaitsText(comparison), "\n", BusyText(comparison), "\n");
+  return StrCat(text, "\n", WaitsText(measured, comparison.simulated), "\n",
+                BusyText(measured, comparison.simulated), "\n");
 }
 
 Json ComparisonJson(const StepComparison& comparison) {

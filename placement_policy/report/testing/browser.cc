@@ -1,10 +1,11 @@
 #include "placement_policy/report/testing/browser.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/wait.h>
 
 #include <array>
 #include <cstddef>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
