@@ -98,8 +98,12 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(Options options) {
 absl::Status Trainer::DryRun() {
   if (validation_.has_value()) GANTRY_RETURN_IF_ERROR(EvaluateStep().status());
   GANTRY_RETURN_IF_ERROR(ChooseOrder());
-  return TrainStep().status();
+  return DryTraining();
 }
+
+// All that the store must see of one way to run a training step. What it saw under the same key
+// before is forgotten.
+absl::Status Trainer::DryTraining() { return TrainStep().status(); }
 
 absl::Status Trainer::ChooseOrder() {
   const AccumulationOrder wanted = options_.config->train.accumulation_order;
@@ -116,11 +120,10 @@ absl::Status Trainer::ChooseOrder() {
     return absl::OkStatus();
   }
   if (options_.engine == nullptr) return absl::OkStatus();
-  // The last dry run of a key counts.
-  GANTRY_RETURN_IF_ERROR(TrainStep().status());
+  GANTRY_RETURN_IF_ERROR(DryTraining());
   const absl::StatusOr<Nanoseconds> one_by_one = options_.engine->MovementTime(kTrainKey);
   order_ = AccumulationOrder::kLayer;
-  GANTRY_RETURN_IF_ERROR(TrainStep().status());
+  GANTRY_RETURN_IF_ERROR(DryTraining());
   const absl::StatusOr<Nanoseconds> by_layer = options_.engine->MovementTime(kTrainKey);
   // Where both are as good, the one that needs less memory.
   const bool pays =

@@ -87,6 +87,7 @@ class Trainer {
 
   // Parts of Create.
   absl::Status DryRun();
+  absl::Status DryTraining();
   absl::Status ChooseOrder();
   absl::Status StartFresh();
   absl::Status Resume(const std::string& path);
