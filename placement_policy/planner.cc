@@ -235,6 +235,8 @@ class Planner {
       for (size_t i = 1; i < seeds_.size() && small && i <= kOtherSeeds; ++i) {
         ClimbIn(PlaceDirections(), tried_ + most / 2, seeds_[i]);
       }
+      // Apart, since where streamed chunks lie hides how many there should be.
+      if (!seeds_.empty()) ClimbIn(DirectionsWithin(), tried_ + most / 4, seeds_.front());
     }
     SearchMoves();
     if (reserves_ == MovementReserves() || !chooses_places() || NearEnough()) return;
@@ -271,9 +273,14 @@ class Planner {
       directions.push_back({.next_forward = sign});
       directions.push_back({.streamed = sign, .next_forward = sign});
       directions.push_back({.parameters_resident = sign});
-      directions.push_back({.streamed_within = -sign});
       directions.push_back({.buffers = sign});
     }
+    return directions;
+  }
+
+  static std::vector<Direction> DirectionsWithin() {
+    std::vector<Direction> directions = PlaceDirections();
+    directions.insert(directions.begin(), {{.streamed_within = -1}, {.streamed_within = 1}});
     return directions;
   }
 
