@@ -19,7 +19,10 @@ struct PlacementShape {
   int64_t resident = 0;  // states stay on the device
   // Of the resident: parameters stay there, too, and need no host memory.
   int64_t parameters_resident = 0;
-  int64_t streamed = 0;      // of the others: updated on the device, spread evenly
+  // Of the others: updated on the device, spread evenly among the first so many percent of them,
+  // or as many as that takes.
+  int64_t streamed = 0;
+  int64_t streamed_within = 100;
   int64_t next_forward = 0;  // of the streamed: updated in the next forward pass
   int64_t in_files = 0;      // of those not resident: states in files, spread evenly
   int64_t host_buffers = 0;

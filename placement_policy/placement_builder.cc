@@ -63,6 +63,8 @@ absl::StatusOr<PlacementShape> PlacementBuilder::Complete(PlacementShape shape) 
   shape.resident = std::clamp<int64_t>(shape.resident, 0, updated());
   shape.streamed = std::clamp<int64_t>(shape.streamed, 0, updated() - shape.resident);
   shape.parameters_resident = std::clamp<int64_t>(shape.parameters_resident, 0, shape.resident);
+  shape.streamed_within = std::clamp<int64_t>(shape.streamed_within, 1, 100);
+  if (shape.streamed == 0) shape.streamed_within = 100;
   shape.next_forward = std::clamp<int64_t>(shape.next_forward, 0, shape.streamed);
   shape.offloaded = std::clamp<int64_t>(shape.offloaded, 0, activations());
   shape.recomputed = std::clamp<int64_t>(shape.recomputed, 0, activations() - shape.offloaded);
@@ -128,6 +130,8 @@ absl::StatusOr<MovementDecision> PlacementBuilder::Place(const PlacementShape& w
   }
   decision.resident.assign(trace_.chunks.size(), false);
   const int64_t others = updated() - shape.resident;
+  const int64_t first =
+      std::max(shape.streamed, CeilDiv(others * shape.streamed_within, int64_t{100}));
   int64_t streamed = 0;
   for (int64_t i = 0; i < updated(); ++i) {
     const auto c = static_cast<size_t>(order_[static_cast<size_t>(i)]);
@@ -141,7 +145,7 @@ absl::StatusOr<MovementDecision> PlacementBuilder::Place(const PlacementShape& w
       continue;
     }
     const int64_t j = i - shape.resident;
-    if (Spread(j, others, shape.streamed)) {
+    if (j < first && Spread(j, first, shape.streamed)) {
       const bool next = Spread(streamed++, shape.streamed, shape.next_forward);
       choice.place = next ? UpdatePlace::kNextForward : UpdatePlace::kDevice;
     }

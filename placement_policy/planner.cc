@@ -45,24 +45,15 @@ class Planner {
         builder_(trace, machine, options.wait_for_norm) {}
 
   absl::StatusOr<MovementDecision> Run() {
-    absl::Status first_error;
-    for (const PlacementShape& seed : Seeds()) {
-      const absl::StatusOr<Nanoseconds> tried = Try(seed);
-      if (tried.ok()) seeds_.emplace_back(*tried, seed);
-      if (!tried.ok() && first_error.ok()) first_error = tried.status();
+    // As if activations stayed, and then whether something is gained when they do not.
+    absl::Status error = TrySeeds(PlaceSeeds());
+    if (best_.has_value()) ImprovePlaces();
+    if (chooses_activations()) {
+      const absl::Status tried = TrySeeds(ActivationSeeds());
+      if (error.ok()) error = tried;
+      if (best_.has_value()) ImproveActivations();
     }
-    std::ranges::stable_sort(seeds_, {}, [](const auto& seed) { return seed.first; });
-    if (!best_.has_value()) {
-      return first_error.ok() ? ResourceExhausted("no placement was tried") : first_error;
-    }
-    Climb();
-    SearchMoves();
-    if (reserves_ != MovementReserves() && chooses_places() && !NearEnough()) {
-      // Other reserves move other placements well.
-      seen_.clear();
-      ClimbIn(PlaceDirections(), tried_ + options_.placements_max / 4, BestPlace());
-      SearchMoves();
-    }
+    if (!best_.has_value()) return error.ok() ? ResourceExhausted("no placement was tried") : error;
     if (!options_.keep_sets_only) TryPolicies();
     best_->placements_tried = tried_;
     best_->hash = HashOf(*best_);
@@ -114,8 +105,8 @@ class Planner {
   absl::StatusOr<Nanoseconds> Try(const PlacementShape& wanted) {
     GANTRY_ASSIGN_OR_RETURN(const PlacementShape shape, builder_.Complete(Allowed(wanted)));
     const auto key =
-        std::tuple(shape.resident, shape.parameters_resident, shape.streamed, shape.next_forward,
-                   shape.host_buffers, shape.offloaded, shape.recomputed);
+        std::tuple(shape.resident, shape.parameters_resident, shape.streamed, shape.streamed_within,
+                   shape.next_forward, shape.host_buffers, shape.offloaded, shape.recomputed);
     const auto [seen, is_new] = seen_.emplace(key, kNever);
     if (!is_new) return seen->second;
     // Totals of the lanes alone can tell that it is not better.
@@ -132,12 +123,28 @@ class Planner {
 
   // ---------------------------------------------------------------- where to begin
 
-  // Every way to place updates with all activations kept, and some with fewer kept.
-  std::vector<PlacementShape> Seeds() {
+  // The error of the first that does not fit.
+  absl::Status TrySeeds(const std::vector<PlacementShape>& seeds) {
+    absl::Status error;
+    for (const PlacementShape& seed : seeds) {
+      const absl::StatusOr<Nanoseconds> tried = Try(seed);
+      if (tried.ok()) seeds_.emplace_back(*tried, seed);
+      if (!tried.ok() && error.ok()) error = tried.status();
+    }
+    std::ranges::stable_sort(seeds_, {}, [](const auto& seed) { return seed.first; });
+    return error;
+  }
+
+  // Every way to place updates with all activations kept.
+  std::vector<PlacementShape> PlaceSeeds() {
     std::vector<PlacementShape> seeds;
-    if (options_.start.has_value()) seeds.push_back(*options_.start);
     AddSeeds({.host_buffers = kHostBuffers}, seeds);
-    if (!chooses_activations()) return seeds;
+    return seeds;
+  }
+
+  // Some with fewer kept.
+  std::vector<PlacementShape> ActivationSeeds() {
+    std::vector<PlacementShape> seeds;
     const int64_t all = builder_.activations();
     for (const auto& [offloaded, recomputed] :
          {std::pair(int64_t{0}, all / 2), std::pair(all / 2, int64_t{0}),
@@ -226,9 +233,9 @@ class Planner {
     return static_cast<double>(best_->predicted.elapsed) <= ideal_ * 1e9 * kNearEnough;
   }
 
-  // From the best seed in one direction at a time, as far as it helps, with strides that shrink.
-  // First places, then activations, then both once more.
-  void Climb() {
+  // From the best seeds in one direction at a time, as far as it helps, with strides that shrink;
+  // then other ways to move, and what they move well.
+  void ImprovePlaces() {
     const int64_t most = options_.placements_max;
     if (chooses_places()) {
       ClimbIn(PlaceDirections(), most * 2 / 3, BestPlace());
@@ -236,11 +243,21 @@ class Planner {
       for (size_t i = 1; i < seeds_.size() && small && i <= kOtherSeeds; ++i) {
         ClimbIn(PlaceDirections(), tried_ + most / 2, seeds_[i]);
       }
+      // Apart, since where streamed chunks lie hides how many there should be.
+      if (!seeds_.empty()) ClimbIn(DirectionsWithin(), tried_ + most / 4, seeds_.front());
     }
-    if (chooses_activations()) {
-      ClimbIn(ActivationDirections(), tried_ + most / 6, BestPlace());
-      if (chooses_places()) ClimbIn(PlaceDirections(), tried_ + most / 6, BestPlace());
-    }
+    SearchMoves();
+    if (reserves_ == MovementReserves() || !chooses_places() || NearEnough()) return;
+    seen_.clear();
+    ClimbIn(PlaceDirections(), tried_ + most / 4, BestPlace());
+    SearchMoves();
+  }
+
+  void ImproveActivations() {
+    const int64_t most = options_.placements_max;
+    ClimbIn(ActivationDirections(), tried_ + most / 4, BestPlace());
+    if (chooses_places()) ClimbIn(PlaceDirections(), tried_ + most / 4, BestPlace());
+    if (best_->shape.offloaded + best_->shape.recomputed > 0) SearchMoves();
   }
 
   // Numbers to add to a shape's, in strides; a stride of activations is the same share of them.
@@ -248,6 +265,7 @@ class Planner {
     int64_t resident = 0;
     int64_t parameters_resident = 0;
     int64_t streamed = 0;
+    int64_t streamed_within = 0;  // twice as far or half
     int64_t next_forward = 0;
     int64_t offloaded = 0;
     int64_t recomputed = 0;
@@ -268,6 +286,12 @@ class Planner {
     return directions;
   }
 
+  static std::vector<Direction> DirectionsWithin() {
+    std::vector<Direction> directions = PlaceDirections();
+    directions.insert(directions.begin(), {{.streamed_within = -1}, {.streamed_within = 1}});
+    return directions;
+  }
+
   static std::vector<Direction> ActivationDirections() {
     return {{.recomputed = -1},
             {.offloaded = -1},
@@ -284,6 +308,8 @@ class Planner {
     shape.parameters_resident +=
         (by.parameters_resident + (all_parameters ? by.resident : 0)) * stride;
     shape.streamed += by.streamed * stride;
+    if (by.streamed_within < 0) shape.streamed_within /= 2;
+    if (by.streamed_within > 0) shape.streamed_within *= 2;
     shape.next_forward += by.next_forward * stride;
     const int64_t few = std::max<int64_t>(
         builder_.activations() * stride / std::max<int64_t>(builder_.updated(), 1), 1);
@@ -367,7 +393,8 @@ class Planner {
   const PlacementBuilder builder_;
   MovementReserves reserves_;
   double ideal_ = 1e30;  // seconds: the least that the lanes allow with any seed
-  std::map<std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t>, Nanoseconds>
+  std::map<std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t>,
+           Nanoseconds>
       seen_;
   std::vector<std::pair<Nanoseconds, PlacementShape>> seeds_;  // that fit, the best first
   int64_t tried_ = 0;

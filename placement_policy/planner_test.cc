@@ -222,6 +222,45 @@ TEST(PlannerTest, HostRoom) {
   const HostRoom files =
       HostRoomOf(setting.trace, setting.machine, {.host_buffers = 3, .parameters_in_files = 7});
   EXPECT_EQ(files.slots_needed, all.slots_needed + 3 * 7 - 7);
+  const HostRoom resident =
+      HostRoomOf(setting.trace, setting.machine, {.resident = 9, .parameters_resident = 9});
+  EXPECT_EQ(resident.slots_needed, all.slots_needed - 9);
+}
+
+// Chunks are numbered in the order of their first use.
+TEST(PlannerTest, ShapesNameTheFirstChunks) {
+  const Setting setting = Make({.device = 0.4, .host = 0.25, .files = true});
+  const auto placed = [&](const PlacementShape& shape) {
+    const auto decision = EvaluateShape(setting.trace, setting.machine, {}, shape);
+    EXPECT_THAT(decision, IsOk());
+    return decision.value_or(MovementDecision());
+  };
+  const MovementDecision spread = placed({.resident = 5, .streamed = 10, .host_buffers = 4});
+  const MovementDecision first =
+      placed({.resident = 5, .streamed = 10, .streamed_within = 1, .host_buffers = 4});
+  const auto on_device = [](const MovementDecision& decision, size_t c) {
+    return decision.choices.chunks[c].place == UpdatePlace::kDevice;
+  };
+  int64_t all = 0;
+  for (size_t c = 0; c < setting.trace.chunks.size(); ++c) {
+    EXPECT_EQ(first.resident[c], c < 5) << c;
+    EXPECT_EQ(on_device(first, c), c < 15) << c;
+    all += on_device(spread, c) ? 1 : 0;
+  }
+  EXPECT_EQ(all, 15);
+  EXPECT_FALSE(on_device(spread, 5) && on_device(spread, 6));
+  // Parameters that stay with their states leave room on the host, and nothing of them moves.
+  const MovementDecision with_parameters =
+      placed({.resident = 12, .parameters_resident = 12, .host_buffers = 4});
+  const MovementDecision without = placed({.resident = 12, .host_buffers = 4});
+  EXPECT_EQ(with_parameters.shape.parameters_resident, 12);
+  EXPECT_EQ(without.shape.in_files - with_parameters.shape.in_files, 12 / 6);
+  for (size_t c = 0; c < setting.trace.chunks.size(); ++c) {
+    const MovementProblem& problem = with_parameters.training.problem;
+    EXPECT_EQ(problem.block_stays(with_parameters.training.parameter[c]), c < 12) << c;
+    const int32_t states = with_parameters.training.states[c];
+    EXPECT_EQ(states >= 0 && problem.block_stays(states), c < 12) << c;
+  }
 }
 
 TEST(PlannerTest, OnAUnifiedMachine) {
