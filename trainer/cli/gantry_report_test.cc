@@ -131,6 +131,7 @@ TEST(GantryReport, OfATrainingRun) {
   const Json& step = json["step"];
   ASSERT_TRUE(step.is_object()) << result.out;
   EXPECT_GT(step["steps"], 0);
+  EXPECT_THAT(step["plan_hash"].get<std::string>(), ::testing::MatchesRegex("[0-9a-f]{16}"));
   for (const char* const side : {"measured", "simulated"}) {
     SCOPED_TRACE(side);
     ASSERT_TRUE(step[side].is_object()) << step;
@@ -196,6 +197,7 @@ TEST(GantryReport, OfARunWithoutAPlan) {
   const Json json = Parse(result.out);
   EXPECT_TRUE(json["step"]["simulated"].is_null());
   EXPECT_TRUE(json["step"]["ratio"].is_null());
+  EXPECT_TRUE(json["step"]["plan_hash"].is_null());
   const std::string page = folder.Read("run.html");
   EXPECT_THAT(page, AllOf(HasSubstr("No plan was in force"), Not(HasSubstr("Certificate"))));
   EXPECT_EQ(DataOf(page)["timelines"].size(), 1u);
