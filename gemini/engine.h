@@ -127,7 +127,9 @@ struct MovementReport {
   Nanoseconds bound = 0;  // no plan with its placement takes less (placement_policy/lower_bound.h)
   PlacementShape shape;   // where updates run, what stays
   MachineRates rates;     // that were measured or given, and used
-  uint64_t hash = 0;      // of what is executed
+  // Of what is executed: the same trace, times, machine and options give the same. Ranks of one
+  // group have to agree on it before the plan takes effect, in the step that makes it.
+  uint64_t hash = 0;
 };
 
 // What a movement plan was made from, and the plan.

@@ -368,6 +368,24 @@ class FrozenModel {
   int64_t steps_ = 0;
 };
 
+// The same steps on the same machine give the same plan; on another machine they give another.
+TEST(EnginePlanTest, HasAHashOfWhatItDoes) {
+  const auto hash = [](int64_t slots) -> absl::StatusOr<uint64_t> {
+    Machinery machinery({"events", false, DeviceTopology::kDiscrete, slots, false});
+    GANTRY_ASSIGN_OR_RETURN(const auto engine, machinery.MakeEngine());
+    FrozenModel model(engine.get());
+    GANTRY_RETURN_IF_ERROR(model.Start());
+    for (int i = 0; i < 4; ++i) GANTRY_RETURN_IF_ERROR(model.Step());
+    EXPECT_TRUE(engine->movement_report("train").planned);
+    return engine->movement_report("train").hash;
+  };
+  const auto first = hash(10);
+  ASSERT_THAT(first, IsOk());
+  EXPECT_NE(*first, 0u);
+  EXPECT_THAT(hash(10), IsOkAndHolds(*first));
+  EXPECT_THAT(hash(14), IsOkAndHolds(::testing::Ne(*first)));
+}
+
 // An evaluation costs the copies that it makes itself, and no step after it more than it pushed
 // out.
 TEST(EngineKeepSetTest, SurvivesEvaluations) {

@@ -132,6 +132,7 @@ TEST(GantryReport, OfATrainingRun) {
   ASSERT_TRUE(step.is_object()) << result.out;
   EXPECT_GT(step["steps"], 0);
   EXPECT_LE(step["steps"], 9);  // two without a plan, and the one that made it
+  EXPECT_THAT(step["plan_hash"].get<std::string>(), ::testing::MatchesRegex("[0-9a-f]{16}"));
   for (const char* const side : {"measured", "simulated"}) {
     SCOPED_TRACE(side);
     ASSERT_TRUE(step[side].is_object()) << step;
@@ -197,6 +198,7 @@ TEST(GantryReport, OfARunWithoutAPlan) {
   const Json json = Parse(result.out);
   EXPECT_TRUE(json["step"]["simulated"].is_null());
   EXPECT_TRUE(json["step"]["ratio"].is_null());
+  EXPECT_TRUE(json["step"]["plan_hash"].is_null());
   const std::string page = folder.Read("run.html");
   EXPECT_THAT(page, AllOf(HasSubstr("No plan was in force"), Not(HasSubstr("Certificate"))));
   EXPECT_EQ(DataOf(page)["timelines"].size(), 1u);

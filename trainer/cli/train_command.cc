@@ -281,7 +281,9 @@ absl::StatusOr<RunResult> Train(const RunConfig& config, const CommandContext& c
                                            .settings = SettingsOf(config)}));
   RunResult result;
   GANTRY_ASSIGN_OR_RETURN(result.summary, trainer->Run());
-  result.step = {.measured = averages.measured(), .simulated = averages.simulated()};
+  result.step = {.measured = averages.measured(),
+                 .simulated = averages.simulated(),
+                 .plan_hash = plugin->engine().movement_report(Trainer::kTrainKey).hash};
   GANTRY_RETURN_IF_ERROR(WriteStepTrace(config, plugin->engine(), *context.files, logger));
   GANTRY_RETURN_IF_ERROR(
       WriteReport(config, outputs, plugin->engine(), result.step, *context.files));

@@ -1,7 +1,9 @@
 #include "trainer/cli/train_report.h"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -38,6 +40,12 @@ double Seconds(Nanoseconds time) { return static_cast<double>(time) * 1e-9; }
 
 double Ratio(Nanoseconds part, Nanoseconds of) {
   return of <= 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(of);
+}
+
+std::string HashText(uint64_t hash) {
+  std::array<char, 17> digits{};
+  std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(hash));
+  return digits.data();
 }
 
 // "12.3 ms for updates", and what was simulated.
@@ -145,7 +153,8 @@ std::string ComparisonText(const StepComparison& comparison) {
   std::string text = StrCat("step: ", TimeText(measured.elapsed), ", mean of ", measured.steps);
   if (comparison.simulated) {
     text += StrCat(" under the plan; simulated ", TimeText(comparison.simulated->elapsed), ", ",
-                   Fixed(Ratio(measured.elapsed, comparison.simulated->elapsed), 3), " times that");
+                   Fixed(Ratio(measured.elapsed, comparison.simulated->elapsed), 3),
+                   " times that; plan ", HashText(comparison.plan_hash));
   } else {
     text += "; no plan";
   }
@@ -157,10 +166,12 @@ Json ComparisonJson(const StepComparison& comparison) {
   Json json = {{"steps", comparison.measured->steps},
                {"measured", FiguresJson(*comparison.measured)},
                {"simulated", nullptr},
-               {"ratio", nullptr}};
+               {"ratio", nullptr},
+               {"plan_hash", nullptr}};
   if (comparison.simulated.has_value() && comparison.simulated->elapsed > 0) {
     json["simulated"] = FiguresJson(*comparison.simulated);
     json["ratio"] = Ratio(comparison.measured->elapsed, comparison.simulated->elapsed);
+    json["plan_hash"] = HashText(comparison.plan_hash);
   }
   return json;
 }

@@ -3,6 +3,7 @@
 #ifndef GANTRY_TRAINER_CLI_TRAIN_REPORT_H_
 #define GANTRY_TRAINER_CLI_TRAIN_REPORT_H_
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -19,12 +20,13 @@ namespace gantry {
 struct StepComparison {
   std::optional<StepFigures> measured = std::nullopt;
   std::optional<StepFigures> simulated = std::nullopt;  // by the plan in force; nothing: none is
+  uint64_t plan_hash = 0;                               // of that
 };
 
 // Lines for people; empty when nothing was measured.
 std::string ComparisonText(const StepComparison& comparison);
-// {"steps", "measured": {...}, "simulated": {...} or null, "ratio"}; null when nothing was
-// measured.
+// {"steps", "measured": {...}, "simulated": {...} or null, "ratio", "plan_hash"}; null when nothing
+// was measured.
 nlohmann::ordered_json ComparisonJson(const StepComparison& comparison);
 
 // `recorder` has the run's steps. Errors: those of simulating the plan's step.
