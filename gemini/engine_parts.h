@@ -37,6 +37,7 @@ struct CompiledPlan {
   // With the policy `planned`, once the times of the step are known.
   std::unique_ptr<PlanFollower> follower;
   std::vector<ChunkPlacement> placement;  // that the follower goes with
+  std::vector<bool> parameter_in_file;    // by chunk: it does not stay in host memory
   std::unique_ptr<PlannedStep> planned;   // what the follower was made from
   bool planning_failed = false;           // said once; the step goes on without a plan
   MovementReport report;

@@ -96,10 +96,15 @@ void EngineImpl::MakeMovementPlan(CompiledPlan& plan, const StepOptions& options
   PlannerOptions planner;
   planner.wait_for_norm = WaitsForNorm(*options.optimizer);
   planner.keep_sets_only = true;
+  // Here an update is never a part of the compute thread's work. It runs on the update thread, in
+  // the order of the parameters' next uses and into the next forward pass as far as need be, so
+  // there is none to put off.
   planner.next_forward = false;
   planner.free_buffers_first = false;  // updates are in the order of their next use
   planner.move_activations = false;
-  // Updates on a discrete device would run on the host's update thread as well, and no faster.
+  // A discrete device is emulated: its updates would run on the same update thread, no faster than
+  // the host's, beside states that take slots of the device. And the planner takes a device update
+  // for a moment between operators, which it is not here.
   planner.host_updates_only = !machine.unified;
   const absl::StatusOr<MovementDecision> decision = PlanMovement(trace, machine, planner);
   plan.report.planning = options_.clock->Now() - begin;
@@ -113,6 +118,10 @@ void EngineImpl::MakeMovementPlan(CompiledPlan& plan, const StepOptions& options
   plan.follower =
       std::make_unique<PlanFollower>(trace, *decision, std::ssize(plan.step.signatures));
   plan.placement = PlacementOf(*plan.follower, *decision);
+  plan.parameter_in_file.clear();
+  for (const ChunkChoice& choice : decision->choices.chunks) {
+    plan.parameter_in_file.push_back(choice.parameter_in_file);
+  }
   plan.report.planned = true;
   plan.report.predicted = decision->predicted.elapsed;
   plan.report.compute = decision->predicted.compute;
@@ -160,6 +169,10 @@ absl::Status EngineImpl::InstallPlacement(const CompiledPlan& plan) {
     if (facts[c].gradient_slots == 0) continue;
     if (place.update_tier == Tier::kDevice) device_demand += facts[c].optimizer_slots;
     if (place.update_tier != Tier::kDevice) updates_elsewhere = true;
+    // After its update such a parameter leaves for its file at once (OnUpdated).
+    mover_->SetResidency(Index(StateKind::kParameter, ChunkId(static_cast<int64_t>(c))),
+                         Tier::kHost,
+                         plan.parameter_in_file[c] ? Residency::kTransient : Residency::kFloating);
     InstallChunk(ChunkId(static_cast<int64_t>(c)), place);
   }
   placement_.chunks = plan.placement;

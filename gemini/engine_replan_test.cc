@@ -39,6 +39,7 @@ struct MachineCase {
   DeviceTopology topology;
   int64_t device_slots;
   bool files;
+  int64_t host_slots = 400;
 };
 
 std::ostream& operator<<(std::ostream& out, const MachineCase& c) { return out << c.name; }
@@ -56,7 +57,7 @@ class Machinery {
                           .logger = &logger_,
                           .files = healthy_.files(),
                           .device_memory = Bytes(2 * kChunk * case_.device_slots),
-                          .host_memory = Bytes(2 * kChunk * 400),
+                          .host_memory = Bytes(2 * kChunk * case_.host_slots),
                           .static_fractions = {},
                           .chunk_elements = kChunk,
                           .gradient_dtype = DType::kF32};
@@ -106,9 +107,9 @@ class Machinery {
 // Runs training steps of a toy model on a store.
 class ToyRun {
  public:
-  explicit ToyRun(ParameterStore* store)
+  explicit ToyRun(ParameterStore* store, int64_t layers = 12)
       : store_(store),
-        model_(store, {.layers = 12, .layer_elements = 40'001, .activation_bytes = 20'000}) {}
+        model_(store, {.layers = layers, .layer_elements = 40'001, .activation_bytes = 20'000}) {}
 
   absl::Status Start() {
     GANTRY_RETURN_IF_ERROR(model_.Register());
@@ -367,6 +368,34 @@ class FrozenModel {
   std::vector<TensorId> tensors_;
   int64_t steps_ = 0;
 };
+
+// Host memory holds less than the parameters: the plan leaves some of them in files. Reads for the
+// device go through host slots, and what an update made goes back to its file.
+TEST(EngineParametersInFilesTest, GiveTheSameBits) {
+  constexpr int64_t kLayers = 48;
+  for (const bool threads : {false, true}) {
+    SCOPED_TRACE(threads ? "threads" : "events");
+    Machinery machinery({"files", threads, DeviceTopology::kDiscrete, 40, true, 48});
+    auto engine = machinery.MakeEngine();
+    ASSERT_THAT(engine, IsOk());
+    ToyRun actual(engine->get(), kLayers);
+    ASSERT_THAT(actual.Start(), IsOk());
+    ASSERT_THAT(actual.Train(7), IsOk());
+    const MovementReport report = (*engine)->movement_report("train");
+    ASSERT_TRUE(report.planned) << ::testing::PrintToString(machinery.messages());
+    EXPECT_GT(report.shape.parameters_in_files, 0);
+    auto team = ThreadTeam::Create({.threads = 1});
+    ASSERT_THAT(team, IsOk());
+    auto oracle = MemoryStore::Create({.gradient_dtype = DType::kF32, .team = team->get()});
+    ASSERT_THAT(oracle, IsOk());
+    ToyRun expected(oracle->get(), kLayers);
+    ASSERT_THAT(expected.Start(), IsOk());
+    ASSERT_THAT(expected.Train(7), IsOk());
+    const auto bits = expected.Bits();
+    ASSERT_THAT(bits, IsOk());
+    EXPECT_THAT(actual.Bits(), IsOkAndHolds(*bits));
+  }
+}
 
 // The same steps on the same machine give the same plan; on another machine they give another.
 TEST(EnginePlanTest, HasAHashOfWhatItDoes) {

@@ -240,10 +240,13 @@ absl::Status EngineImpl::OnUpdated(ChunkId chunk, int64_t start_clock) {
           use == NextUseIndex::kNever ? std::numeric_limits<int64_t>::max() : start_clock + use + 1;
     }
     mover_->SetKey(block, next);
-    const bool leaves = id.kind == StateKind::kParameter
-                            ? tier == Tier::kDevice && in_force_ != nullptr &&
-                                  !in_force_->follower->StaysAfterUpdate(chunk)
-                            : place.optimizer_on_update_tier == Residency::kTransient;
+    bool leaves = place.optimizer_on_update_tier == Residency::kTransient;
+    if (id.kind == StateKind::kParameter) {
+      leaves = in_force_ != nullptr &&
+               (tier == Tier::kDevice
+                    ? !in_force_->follower->StaysAfterUpdate(chunk)
+                    : in_force_->parameter_in_file[static_cast<size_t>(chunk.value())]);
+    }
     if (leaves) GANTRY_RETURN_IF_ERROR(mover_->Evict(block, tier));
   }
   RefreshLookAhead();
