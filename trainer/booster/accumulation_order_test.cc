@@ -180,7 +180,7 @@ RunConfig AccumulationOrderTest::RandomConfig(Dice& dice) {
   config.model.kv_heads = 1 << dice.Below(3);
   config.model.head_dim = 8;
   config.model.ffn_width = 16 * (2 + dice.Below(12));
-  config.model.recompute = dice.OneIn(2) ? Recompute::kLayer : Recompute::kNone;
+  config.model.recompute = static_cast<Recompute>(dice.Below(4));
   config.model.parameter_dtype = dice.OneIn(3) ? DType::kF32 : DType::kBF16;
   config.data.sequence_length = 3 + dice.Below(30);
   config.data.batch_size = 1 + dice.Below(3);
