@@ -17,14 +17,20 @@
 
 #include "absl/status/status.h"
 
+// Sanitizers make calls of their own.
+#if defined(__x86_64__) && !defined(GANTRY_ASAN) && !defined(GANTRY_TSAN)
+#define GANTRY_COUNTS_SYSTEM_CALLS 1
+#endif
+
 namespace gantry {
 namespace {
 
 thread_local int64_t allocations = 0;
+
+#if defined(GANTRY_COUNTS_SYSTEM_CALLS)
 // A signal handler can touch nothing else.
 thread_local volatile int64_t system_calls = 0;
 
-#if defined(__x86_64__)
 void RefuseCall(int /*signal*/, siginfo_t* /*info*/, void* context) {
   system_calls = system_calls + 1;
   static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_RAX] = -ENOSYS;
@@ -57,7 +63,7 @@ int64_t CountAllocations(const std::function<void()>& body) {
 }
 
 absl::StatusOr<int64_t> CountSystemCalls(const std::function<void()>& body) {
-#if !defined(__x86_64__) || defined(GANTRY_ASAN) || defined(GANTRY_TSAN)
+#if !defined(GANTRY_COUNTS_SYSTEM_CALLS)
   static_cast<void>(body);
   return absl::UnimplementedError("system calls are counted on x86-64 without sanitizers");
 #else

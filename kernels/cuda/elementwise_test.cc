@@ -26,28 +26,33 @@ namespace {
 class Buffer {
  public:
   Buffer(DType dtype, int64_t size, int64_t offset, uint64_t seed)
-      : dtype_(dtype), size_(size), begin_(kGuard + offset * SizeOf(dtype)) {
-    bytes_.resize(static_cast<size_t>(begin_ + size * SizeOf(dtype) + kGuard), std::byte{0x5A});
+      : dtype_(dtype), size_(size), storage_(Bytes(size, offset), std::byte{0x5A}) {
+    const auto address = reinterpret_cast<uintptr_t>(storage_.data());
+    begin_ = kGuard + static_cast<int64_t>((kGuard - address % kGuard) % kGuard) +
+             offset * SizeOf(dtype);
     const Random random({.seed = seed, .stream = 0});
     for (int64_t i = 0; i < size; ++i) {
       const auto at = static_cast<uint64_t>(i);
-      StoreElement(dtype, aligned() + begin_, i, static_cast<float>(random.Normal(at)) * 100.0F);
+      StoreElement(dtype, storage_.data() + begin_, i,
+                   static_cast<float>(random.Normal(at)) * 100.0F);
     }
   }
-  VectorView view() { return {.data = aligned() + begin_, .dtype = dtype_, .size = size_}; }
-  std::vector<std::byte> bytes() { return {aligned(), aligned() + bytes_.size() - 64}; }
+  VectorView view() { return {.data = storage_.data() + begin_, .dtype = dtype_, .size = size_}; }
+  // The elements and the guards.
+  std::vector<std::byte> bytes() const {
+    const auto* from = storage_.data() + begin_ - kGuard;
+    return {from, from + size_ * SizeOf(dtype_) + 2 * kGuard};
+  }
 
  private:
-  static constexpr int64_t kGuard = 64;
-  std::byte* aligned() {
-    if (storage_.empty()) storage_.resize(bytes_.size() + 64, std::byte{0x5A});
-    const auto address = reinterpret_cast<uintptr_t>(storage_.data());
-    return storage_.data() + (64 - address % 64) % 64;
+  static constexpr int64_t kGuard = 64;  // also the alignment
+  static size_t Bytes(int64_t size, int64_t offset) {
+    return static_cast<size_t>(4 * (size + offset) + 3 * kGuard);
   }
+
   DType dtype_;
   int64_t size_;
   int64_t begin_;
-  std::vector<std::byte> bytes_;
   std::vector<std::byte> storage_;
 };
 
