@@ -113,9 +113,11 @@ class EngineOverheadTest : public ::testing::Test {
 
 TEST_F(EngineOverheadTest, LeasesAllocateNothing) {
   Begin();
-  EXPECT_EQ(CountAllocations([this] { Forward(); }), 0);
+  const auto forward = CountAllocations([this] { Forward(); });
+  if (absl::IsUnimplemented(forward.status())) GTEST_SKIP() << forward.status();
+  EXPECT_THAT(forward, IsOkAndHolds(0));
   Contribute();
-  EXPECT_EQ(CountAllocations([this] { Add(); }), 0);
+  EXPECT_THAT(CountAllocations([this] { Add(); }), IsOkAndHolds(0));
   Finish();
   ExpectAsPlanned();
 }

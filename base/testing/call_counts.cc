@@ -17,15 +17,20 @@
 
 #include "absl/status/status.h"
 
-// Sanitizers make calls of their own.
-#if defined(__x86_64__) && !defined(GANTRY_ASAN) && !defined(GANTRY_TSAN)
+// Sanitizers make calls, and have an operator new, of their own.
+#if !defined(GANTRY_ASAN) && !defined(GANTRY_TSAN)
+#define GANTRY_COUNTS_ALLOCATIONS 1
+#if defined(__x86_64__)
 #define GANTRY_COUNTS_SYSTEM_CALLS 1
+#endif
 #endif
 
 namespace gantry {
 namespace {
 
+#if defined(GANTRY_COUNTS_ALLOCATIONS)
 thread_local int64_t allocations = 0;
+#endif
 
 #if defined(GANTRY_COUNTS_SYSTEM_CALLS)
 // A signal handler can touch nothing else.
@@ -56,10 +61,15 @@ bool RefuseSystemCalls() {
 
 }  // namespace
 
-int64_t CountAllocations(const std::function<void()>& body) {
+absl::StatusOr<int64_t> CountAllocations(const std::function<void()>& body) {
+#if defined(GANTRY_COUNTS_ALLOCATIONS)
   const int64_t before = allocations;
   body();
   return allocations - before;
+#else
+  static_cast<void>(body);
+  return absl::UnimplementedError("allocations are counted without sanitizers");
+#endif
 }
 
 absl::StatusOr<int64_t> CountSystemCalls(const std::function<void()>& body) {
@@ -89,6 +99,7 @@ absl::StatusOr<int64_t> CountSystemCalls(const std::function<void()>& body) {
 
 }  // namespace gantry
 
+#if defined(GANTRY_COUNTS_ALLOCATIONS)
 // Plain ones that count.
 void* operator new(std::size_t bytes) {
   ++gantry::allocations;
@@ -98,3 +109,4 @@ void* operator new(std::size_t bytes) {
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t /*bytes*/) noexcept { std::free(memory); }
+#endif

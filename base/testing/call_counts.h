@@ -11,8 +11,9 @@
 
 namespace gantry {
 
-// Calls of operator new by this thread while `body` runs.
-int64_t CountAllocations(const std::function<void()>& body);
+// Calls of operator new by this thread while `body` runs. Errors: kUnimplemented with a sanitizer,
+// which has an operator new of its own.
+absl::StatusOr<int64_t> CountAllocations(const std::function<void()>& body);
 
 // Runs `body` on a thread of its own whose system calls a seccomp filter refuses (they return
 // ENOSYS), and returns how many it tried. Calls without the kernel's help, such as reading the

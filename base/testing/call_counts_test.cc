@@ -13,13 +13,15 @@ namespace gantry {
 namespace {
 
 TEST(CountAllocationsTest, CountsThoseOfTheBody) {
-  EXPECT_EQ(CountAllocations([] {}), 0);
+  const auto none = CountAllocations([] {});
+  if (absl::IsUnimplemented(none.status())) GTEST_SKIP() << none.status();
+  EXPECT_THAT(none, IsOkAndHolds(0));
   std::unique_ptr<int> number;  // outlives the body, so that nothing is optimized away
-  EXPECT_EQ(CountAllocations([&number] { number = std::make_unique<int>(3); }), 1);
+  EXPECT_THAT(CountAllocations([&number] { number = std::make_unique<int>(3); }), IsOkAndHolds(1));
   std::vector<int> numbers;
   numbers.reserve(2);
-  EXPECT_EQ(CountAllocations([&numbers] { numbers.assign(2, 7); }), 0);
-  EXPECT_EQ(CountAllocations([&numbers] { numbers.assign(3, 7); }), 1);
+  EXPECT_THAT(CountAllocations([&numbers] { numbers.assign(2, 7); }), IsOkAndHolds(0));
+  EXPECT_THAT(CountAllocations([&numbers] { numbers.assign(3, 7); }), IsOkAndHolds(1));
 }
 
 TEST(CountSystemCallsTest, CountsThoseOfTheBody) {
