@@ -70,6 +70,10 @@ absl::Status ErrnoStatus(int error_number, std::string_view what);
 // less than size). For "unknown key 'x', did you mean 'y'?".
 std::string NearestName(std::string_view word, const std::string* candidates, size_t count);
 
+// The size of the UTF-8 sequence at the start of `text`, or 0 when there is no valid one: over-long
+// forms, surrogates and values above U+10FFFF are none. REQUIRES: text is not empty.
+size_t Utf8SequenceSize(std::string_view text);
+
 }  // namespace gantry
 
 #endif  // GANTRY_BASE_STRINGS_H_

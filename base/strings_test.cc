@@ -95,5 +95,19 @@ TEST(StringsTest, NearestNameOfNothingIsNothing) {
   EXPECT_EQ(Nearest("x", {"y", "x"}), "x");
 }
 
+TEST(StringsTest, Utf8SequencesHaveTheirSizes) {
+  EXPECT_EQ(Utf8SequenceSize("a\xff"), 1U);
+  EXPECT_EQ(Utf8SequenceSize("\xc2\x80"), 2U);
+  EXPECT_EQ(Utf8SequenceSize("\xe0\xa0\x80"), 3U);
+  EXPECT_EQ(Utf8SequenceSize("\xed\x9f\xbf"), 3U);
+  EXPECT_EQ(Utf8SequenceSize("\xf4\x8f\xbf\xbf"), 4U);
+  // Not at a start, cut off, over-long, a surrogate, above U+10FFFF, no byte of UTF-8.
+  for (const char* bad :
+       {"\x80", "\xc2", "\xc2z", "\xe2\x82", "\xf0\x9f\x98", "\xc0\x80", "\xc1\xbf", "\xe0\x9f\xbf",
+        "\xf0\x8f\xbf\xbf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80", "\xff"}) {
+    EXPECT_EQ(Utf8SequenceSize(bad), 0U) << bad;
+  }
+}
+
 }  // namespace
 }  // namespace gantry

@@ -22,24 +22,6 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // U+FFFD in UTF-8
 
-// The size of the UTF-8 sequence at the start of `text`, or 0 when there is no valid one.
-// REQUIRES: text is not empty.
-size_t Utf8SequenceSize(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(0);
-  if (lead < 0x80) return 1;
-  if (lead < 0xc2 || lead > 0xf4) return 0;
-  const size_t size = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-  if (text.size() < size) return 0;
-  for (size_t i = 1; i < size; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  // Over-long forms, surrogates and values above U+10FFFF.
-  if ((lead == 0xe0 && byte(1) < 0xa0) || (lead == 0xed && byte(1) >= 0xa0)) return 0;
-  if ((lead == 0xf0 && byte(1) < 0x90) || (lead == 0xf4 && byte(1) >= 0x90)) return 0;
-  return size;
-}
-
 void AppendEscapedCharacter(char c, std::string& out) {
   constexpr std::string_view kHex = "0123456789abcdef";
   if (c == '"' || c == '\\') {

@@ -4,27 +4,12 @@
 #include <string>
 #include <string_view>
 
+#include "base/strings.h"
+
 namespace gantry {
 namespace {
 
 constexpr std::string_view kReplacement = "\xef\xbf\xbd";  // U+FFFD in UTF-8
-
-// The size of the UTF-8 sequence at the start of `text`; 0 when there is no valid one.
-size_t SequenceSize(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(0);
-  if (lead < 0x80) return 1;
-  if (lead < 0xc2 || lead > 0xf4) return 0;
-  const size_t size = lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-  if (text.size() < size) return 0;
-  for (size_t i = 1; i < size; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  // Over-long forms, surrogates and values above U+10FFFF.
-  if ((lead == 0xe0 && byte(1) < 0xa0) || (lead == 0xed && byte(1) >= 0xa0)) return 0;
-  if ((lead == 0xf0 && byte(1) < 0x90) || (lead == 0xf4 && byte(1) >= 0x90)) return 0;
-  return size;
-}
 
 void AppendCharacter(char c, std::string& out) {
   switch (c) {
@@ -61,7 +46,7 @@ std::string HtmlText(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
-    const size_t size = SequenceSize(text);
+    const size_t size = Utf8SequenceSize(text);
     if (size == 0) {
       out += kReplacement;
       text.remove_prefix(1);

@@ -79,29 +79,9 @@ std::string DescribeReal(double least, double most) {
 bool IsTrue(std::string_view text) { return text == "true" || text == "yes" || text == "on"; }
 bool IsFalse(std::string_view text) { return text == "false" || text == "no" || text == "off"; }
 
-bool IsContinuation(unsigned char byte) { return (byte & 0xc0) == 0x80; }
-
-// Length of the UTF-8 character that `text` begins with; 0 when there is none.
-size_t Utf8Length(std::string_view text) {
-  const auto first = static_cast<unsigned char>(text[0]);
-  if (first < 0x80) return 1;
-  const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
-  const auto second = static_cast<unsigned char>(text[1]);
-  // Overlong forms, surrogates, and what lies beyond U+10FFFF.
-  if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second >= 0xa0) ||
-      (first == 0xf0 && second < 0x90) || (first == 0xf4 && second >= 0x90)) {
-    return 0;
-  }
-  const bool good =
-      std::all_of(text.begin() + 1, text.begin() + static_cast<int64_t>(length),
-                  [](char c) { return IsContinuation(static_cast<unsigned char>(c)); });
-  return good ? length : 0;
-}
-
 bool IsUtf8(std::string_view text) {
   while (!text.empty()) {
-    const size_t length = Utf8Length(text);
+    const size_t length = Utf8SequenceSize(text);
     if (length == 0) return false;
     text.remove_prefix(length);
   }

@@ -23,6 +23,7 @@
 #include "placement_policy/model_structure.h"
 #include "placement_policy/movement_problem.h"
 #include "placement_policy/planner.h"
+#include "placement_policy/report/lane_text.h"
 #include "placement_policy/simulator.h"
 #include "placement_policy/synthetic_trace.h"
 #include "placement_policy/tier_bytes.h"
@@ -71,37 +72,6 @@ std::string Days(double days) {
 int64_t TokensOf(const PlanSettings& settings) {
   return settings.step.sequences * settings.step.sequence_length * settings.step.micro_batches *
          settings.ranks;
-}
-
-// "device host to device" would say nothing.
-std::string_view LaneText(SimulatedLane lane) {
-  switch (lane) {
-    case SimulatedLane::kHostToDevice:
-      return "to the device";
-    case SimulatedLane::kDeviceToHost:
-      return "from the device";
-    case SimulatedLane::kHostUpdate:
-      return "host updates";
-    case SimulatedLane::kFileRead:
-      return "file reads";
-    case SimulatedLane::kFileWrite:
-      return "file writes";
-  }
-  return "?";
-}
-
-std::string_view StallText(SimulatedStall stall) {
-  switch (stall) {
-    case SimulatedStall::kFetch:
-      return "for blocks on their way";
-    case SimulatedStall::kUpdate:
-      return "for updates";
-    case SimulatedStall::kNorm:
-      return "for the gradient norm";
-    case SimulatedStall::kRoom:
-      return "for room";
-  }
-  return "?";
 }
 
 std::string_view NormText(const PlanSettings& settings) {
@@ -231,7 +201,7 @@ Busiest BusiestOf(const Forecast& forecast) {
   };
   for (int i = 0; i < kSimulatedLaneCount; ++i) {
     const auto lane = static_cast<SimulatedLane>(i);
-    consider(Name(lane), LaneText(lane), busy(lane));
+    consider(Name(lane), Text(lane), busy(lane));
   }
   // Lanes that take turns are one resource.
   const MovementProblem& problem = forecast.step.decision.training.problem;
@@ -251,7 +221,7 @@ std::string LanesText(const SimulatedStep& step, double seconds) {
   for (int i = 0; i < kSimulatedLaneCount; ++i) {
     const auto lane = static_cast<size_t>(i);
     if (step.busy[lane] == 0) continue;
-    busy += StrCat(", ", LaneText(static_cast<SimulatedLane>(i)), " ",
+    busy += StrCat(", ", Text(static_cast<SimulatedLane>(i)), " ",
                    Print("%.0f %%", 100.0 * Seconds(step.busy[lane]) / seconds));
   }
   return StrCat("  busy      computing ", Print("%.0f %%", 100.0 * Seconds(step.compute) / seconds),
@@ -263,8 +233,8 @@ std::string WaitingText(const SimulatedStep& step, double seconds) {
   for (int i = 0; i < kSimulatedStallCount; ++i) {
     const double stall = Seconds(step.stalls[static_cast<size_t>(i)]);
     if (stall < 0.0005 * seconds) continue;
-    waits += StrCat(waits.empty() ? "" : ", ", Time(stall), " ",
-                    StallText(static_cast<SimulatedStall>(i)));
+    waits +=
+        StrCat(waits.empty() ? "" : ", ", Time(stall), " ", Text(static_cast<SimulatedStall>(i)));
   }
   return StrCat("  waiting   ", waits.empty() ? "hardly ever" : waits, "\n");
 }
