@@ -285,7 +285,10 @@ void TransferEngine::Wake() {
 
 TransferCounters TransferEngine::counters(TransferLane lane) const {
   MutexLock lock(mutex_);
-  return counters_[static_cast<size_t>(lane)];
+  const auto l = static_cast<size_t>(lane);
+  TransferCounters counters = counters_[l];
+  if (active_[l] > 0) counters.busy += options_.clock->Now() - busy_since_[l];
+  return counters;
 }
 
 }  // namespace gantry

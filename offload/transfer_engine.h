@@ -73,7 +73,7 @@ struct TransferCompletion {
 struct TransferCounters {
   int64_t transfers = 0;
   int64_t bytes = 0;     // that were moved; not what was cancelled or failed
-  Nanoseconds busy = 0;  // time during which at least one transfer of the lane was under way
+  Nanoseconds busy = 0;  // while at least one transfer of the lane was under way, until now
 };
 
 class TransferEngine final : private CopySink, private StoreSink {

@@ -161,8 +161,8 @@ TEST(EngineSimulation, SpeculatesAndTakesBack) {
     kept += result.updates_speculated - result.updates_taken_back;
     taken_back += result.updates_taken_back;
   }
-  EXPECT_GT(kept, 5);
-  EXPECT_GT(taken_back, 3);
+  EXPECT_GT(kept, 8);
+  EXPECT_GT(taken_back, 12);
 }
 
 // The scenarios reach movement plans, and some leave them for good.

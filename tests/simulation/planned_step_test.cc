@@ -139,12 +139,12 @@ TEST(PlannedOrderTest, LayerByLayerGainsWhatIsPredicted) {
     const auto predicted = static_cast<double>(replayed->report.predicted);
     const auto measured = static_cast<double>(replayed->steps.back().elapsed);
     std::cout << "predicted " << predicted / 1e9 << " s, measured " << measured / 1e9 << " s\n";
-    EXPECT_NEAR(measured / predicted, 1.0, 0.03);
+    EXPECT_NEAR(measured / predicted, 1.0, 0.02);
     predicted_gain = predicted / predicted_gain;
     measured_gain = measured / measured_gain;
   }
   // Now layer by layer over one by one.
-  EXPECT_NEAR(measured_gain / predicted_gain, 1.0, 0.03);
+  EXPECT_NEAR(measured_gain / predicted_gain, 1.0, 0.02);
   EXPECT_LT(measured_gain, 0.8);
 }
 
