@@ -63,7 +63,7 @@ BANS = (
          "kernels/", "benches/"),
     _ban("Highway", r"\bhwy::|[\"<]hwy/", "use kernels/ or offload/",
          "kernels/", "offload/", "benches/"),
-    _ban("CUDA", r"\bcuda[A-Z]\w*\s*\(|<cuda", "use device/cuda or kernels/",
+    _ban("CUDA", r"\bcuda[A-Z]\w*\s*\(|<cuda[_.]", "use device/cuda or kernels/",
          "device/", "kernels/", "benches/", "tests/gpu/"),
     _ban("NCCL", r"\bnccl[A-Z]\w*\s*\(|<nccl", "use parallel/comm/", "parallel/comm/"),
 )
