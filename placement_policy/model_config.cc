@@ -7,9 +7,9 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "base/json_document.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
-#include "placement_policy/json_document.h"
 
 namespace gantry {
 namespace {

@@ -10,9 +10,9 @@
 #include "absl/status/status.h"
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/json_document.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
-#include "placement_policy/json_document.h"
 
 namespace gantry {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "placement_policy/json_document.h"
+#include "base/json_document.h"
 #include "placement_policy/report/lane_text.h"
 #include "placement_policy/report/step_report.h"
 #include "placement_policy/report/step_timeline.h"

@@ -11,8 +11,8 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/json_document.h"
 #include "base/strings.h"
-#include "placement_policy/json_document.h"
 #include "placement_policy/report/lane_text.h"
 #include "placement_policy/report/step_report.h"
 #include "placement_policy/report/step_timeline.h"

@@ -1,4 +1,4 @@
-#include "placement_policy/json_document.h"
+#include "base/json_document.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -52,6 +52,8 @@ TEST(JsonDocumentTest, OtherTextIsRefused) {
   EXPECT_THAT(Parse("{\"a\": 1, \"a\": 1}"), StatusIs(kInvalid, "key 'a' is there twice"));
   EXPECT_THAT(Parse("1e999"), StatusIs(kInvalid, "no JSON"));
   EXPECT_THAT(Parse("\"\xff\""), StatusIs(kInvalid, "no JSON"));
+  EXPECT_THAT(Parse(std::string("[1]\0[2]", 7)), StatusIs(kInvalid, "from byte 4 on: a zero byte"));
+  EXPECT_THAT(Parse(R"({"\u001b": 1, "\u001b": 1})"), StatusIs(kInvalid, R"(key '\u001b' is)"));
 }
 
 // The path and the value of what is wrong, for each kind of value.

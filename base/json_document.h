@@ -7,8 +7,8 @@
 //   GANTRY_ASSIGN_OR_RETURN(trace.tokens, tokens.Integer({.least = 0}));
 //
 // All errors are kInvalidArgument.
-#ifndef GANTRY_PLACEMENT_POLICY_JSON_DOCUMENT_H_
-#define GANTRY_PLACEMENT_POLICY_JSON_DOCUMENT_H_
+#ifndef GANTRY_BASE_JSON_DOCUMENT_H_
+#define GANTRY_BASE_JSON_DOCUMENT_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -108,4 +108,4 @@ std::string JsonQuoted(std::string_view text);
 
 }  // namespace gantry
 
-#endif  // GANTRY_PLACEMENT_POLICY_JSON_DOCUMENT_H_
+#endif  // GANTRY_BASE_JSON_DOCUMENT_H_

@@ -1,4 +1,4 @@
-#include "placement_policy/json_document.h"
+#include "base/json_document.h"
 
 #include <algorithm>
 #include <cmath>
@@ -59,8 +59,10 @@ class Builder {
   Json& root() { return root_; }
 
   static std::string Shown(std::string_view text) {
-    if (text.size() <= kShownBytesMax) return std::string(text);
-    return StrCat(text.substr(0, kShownBytesMax), "...");
+    // Control characters would reach a terminal.
+    std::string shown = JsonQuoted(text.substr(0, std::min(text.size(), kShownBytesMax)));
+    shown = shown.substr(1, shown.size() - 2);
+    return text.size() <= kShownBytesMax ? shown : shown + "...";
   }
 
  private:
@@ -117,7 +119,8 @@ class Builder {
 std::string Shown(const Json& value) {
   if (value.is_object()) return "an object";
   if (value.is_array()) return StrCat("a list of ", value.size());
-  return Builder::Shown(value.dump(-1, ' ', false, Json::error_handler_t::replace));
+  const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return text.size() <= kShownBytesMax ? text : StrCat(text.substr(0, kShownBytesMax), "...");
 }
 
 std::string Suggestion(std::string_view key, std::span<const std::string_view> keys) {
@@ -135,6 +138,10 @@ absl::StatusOr<JsonDocument> JsonDocument::Parse(std::string_view text, const Li
   if (text.size() > limits.text_bytes_max) {
     return InvalidArgument(limits.what, ": it has ", text.size(), " bytes; the most is ",
                            limits.text_bytes_max);
+  }
+  // To the parser a zero byte is the end of the text.
+  if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
+    return InvalidArgument(limits.what, ": no JSON from byte ", zero + 1, " on: a zero byte");
   }
   Builder builder(limits);
   if (!Json::sax_parse(text.begin(), text.end(), &builder)) {
