@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/random.h"
 #include "base/strings.h"
+#include "trainer/data/token_source.h"
 
 namespace gantry {
 namespace {
@@ -27,8 +28,12 @@ absl::StatusOr<BatchSampler> BatchSampler::Create(std::span<const uint8_t> text,
 }
 
 SampledTokens BatchSampler::Empty(int64_t count) const {
-  SampledTokens batch{
-      .sequences = count, .length = options_.sequence_length, .tokens = {}, .targets = {}};
+  SampledTokens batch{.sequences = count,
+                      .length = options_.sequence_length,
+                      .tokens = {},
+                      .targets = {},
+                      .documents = {},
+                      .scored_tokens = count * options_.sequence_length};
   batch.tokens.reserve(static_cast<size_t>(count * options_.sequence_length));
   batch.targets.reserve(static_cast<size_t>(count * options_.sequence_length));
   return batch;
@@ -51,7 +56,7 @@ SampledTokens BatchSampler::Random(int64_t first, int64_t count) const {
   return batch;
 }
 
-SampledTokens BatchSampler::Evenly(Even range) const {
+SampledTokens BatchSampler::Evenly(EvenSequences range) const {
   GANTRY_CHECK(range.first >= 0 && range.count >= 1 && range.first + range.count <= range.total)
       << range.first << " + " << range.count << " of " << range.total;
   SampledTokens batch = Empty(range.count);

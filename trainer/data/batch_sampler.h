@@ -8,19 +8,11 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "absl/status/statusor.h"
+#include "trainer/data/token_source.h"
 
 namespace gantry {
-
-// [sequences, length], row-major; a target is the token behind the one it stands at.
-struct SampledTokens {
-  int64_t sequences;
-  int64_t length;
-  std::vector<int32_t> tokens;
-  std::vector<int32_t> targets;
-};
 
 // Immutable. Does not own the text.
 class BatchSampler {
@@ -32,18 +24,13 @@ class BatchSampler {
   // Errors: kInvalidArgument for a text that holds no sequence with its next token.
   static absl::StatusOr<BatchSampler> Create(std::span<const uint8_t> text, Options options);
 
+  int64_t sequence_length() const { return options_.sequence_length; }
   // Sequences first .. first+count-1 of an endless series, each from a random place of the text.
   // REQUIRES: first >= 0, count >= 1.
   SampledTokens Random(int64_t first, int64_t count) const;
 
-  // Sequences first .. first+count-1 of `total` that lie evenly over the whole text, the same for
-  // any seed: for evaluation. REQUIRES: 0 <= first, count >= 1, first + count <= total.
-  struct Even {
-    int64_t first;
-    int64_t count;
-    int64_t total;
-  };
-  SampledTokens Evenly(Even range) const;
+  // REQUIRES: 0 <= first, count >= 1, first + count <= total.
+  SampledTokens Evenly(EvenSequences range) const;
 
  private:
   BatchSampler(std::span<const uint8_t> text, Options options) : text_(text), options_(options) {}
