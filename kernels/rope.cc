@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <numbers>
 #include <span>
 #include <vector>
 
@@ -65,22 +64,6 @@ std::vector<double> RopeFrequencies(double theta, int64_t head_dim) {
   return frequencies;
 }
 
-void ScaleRopeFrequencies(const Llama3RopeScaling& scaling, std::span<double> frequencies) {
-  const double low_wavelength = scaling.original_positions / scaling.low_frequency_factor;
-  const double high_wavelength = scaling.original_positions / scaling.high_frequency_factor;
-  for (double& frequency : frequencies) {
-    const double wavelength = 2 * std::numbers::pi / frequency;
-    if (wavelength < high_wavelength) continue;
-    if (wavelength > low_wavelength) {
-      frequency /= scaling.factor;
-      continue;
-    }
-    const double smooth = (scaling.original_positions / wavelength - scaling.low_frequency_factor) /
-                          (scaling.high_frequency_factor - scaling.low_frequency_factor);
-    frequency *= (1 - smooth) / scaling.factor + smooth;
-  }
-}
-
 RopeTable::RopeTable(const Options& options)
     : positions_(options.positions), half_(static_cast<int64_t>(options.frequencies.size())) {
   GANTRY_CHECK_GE(positions_, 0);
@@ -89,8 +72,8 @@ RopeTable::RopeTable(const Options& options)
   for (int64_t position = 0; position < positions_; ++position) {
     for (const double frequency : options.frequencies) {
       const double angle = static_cast<double>(position) * frequency;
-      cos_.push_back(static_cast<float>(std::cos(angle)));
-      sin_.push_back(static_cast<float>(std::sin(angle)));
+      cos_.push_back(static_cast<float>(options.magnitude * std::cos(angle)));
+      sin_.push_back(static_cast<float>(options.magnitude * std::sin(angle)));
     }
   }
 }

@@ -21,22 +21,14 @@ namespace gantry {
 // frequency[i] = theta ^ (-2 i / head_dim) for i < head_dim / 2.
 std::vector<double> RopeFrequencies(double theta, int64_t head_dim);
 
-// Llama 3's stretching of long wavelengths, applied to each frequency in place.
-struct Llama3RopeScaling {
-  double factor;
-  double low_frequency_factor;
-  double high_frequency_factor;
-  double original_positions;
-};
-void ScaleRopeFrequencies(const Llama3RopeScaling& scaling, std::span<double> frequencies);
-
-// Cosines and sines for positions 0 .. positions-1, computed in double and rounded once to float.
-// Immutable; about 4 * positions * head_dim bytes.
+// Cosines and sines, times `magnitude`, for positions 0 .. positions-1, computed in double and
+// rounded once to float. Immutable; about 4 * positions * head_dim bytes.
 class RopeTable {
  public:
   struct Options {
     int64_t positions;
     std::span<const double> frequencies;  // [head_dim / 2]
+    double magnitude = 1.0;               // cosines and sines are multiplied by it
   };
   explicit RopeTable(const Options& options);
 

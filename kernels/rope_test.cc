@@ -1,11 +1,9 @@
-// Goal: rotations against double, the inverse undoes them, positions wrap per sequence, and Llama
-// 3's frequency scaling at its three regimes.
+// Goal: rotations against double, the inverse undoes them, positions wrap per sequence.
 #include "kernels/rope.h"
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <numbers>
 #include <vector>
 
 #include "base/dtype.h"
@@ -56,20 +54,6 @@ TEST(RopeTest, LargePositionsKeepTheirPrecision) {
   EXPECT_FLOAT_EQ(table.cos(131071)[0], static_cast<float>(std::cos(131071.0)));
   EXPECT_FLOAT_EQ(table.sin(131071)[1],
                   static_cast<float>(std::sin(131071.0 / std::sqrt(500000.0))));
-}
-
-TEST(RopeTest, Llama3ScalingKeepsShortStretchesLongAndBlendsBetween) {
-  const double pi = std::numbers::pi;
-  // Wavelengths 1000 (below 8192 / 4), 10000 (above 8192 / 1), 4096 (between; smooth = 1/3).
-  std::vector<double> frequencies = {2 * pi / 1000, 2 * pi / 10000, 2 * pi / 4096};
-  ScaleRopeFrequencies({.factor = 8,
-                        .low_frequency_factor = 1,
-                        .high_frequency_factor = 4,
-                        .original_positions = 8192},
-                       frequencies);
-  EXPECT_DOUBLE_EQ(frequencies[0], 2 * pi / 1000);
-  EXPECT_DOUBLE_EQ(frequencies[1], 2 * pi / 10000 / 8);
-  EXPECT_DOUBLE_EQ(frequencies[2], 2 * pi / 4096 * ((2.0 / 3) / 8 + 1.0 / 3));
 }
 
 TEST(RopeTest, BitsDoNotDependOnThreadsOrTarget) {

@@ -26,8 +26,8 @@
 #include "offload/transfer_engine.h"
 #include "trainer/booster/gemini_plugin.h"
 #include "trainer/booster/run_config.h"
-#include "trainer/models/llama.h"
-#include "trainer/models/llama_config.h"
+#include "trainer/models/decoder.h"
+#include "trainer/models/decoder_config.h"
 
 namespace gantry {
 namespace {
@@ -37,7 +37,7 @@ constexpr Bytes kLaneBandwidth = Bytes(2'000'000'000);
 constexpr int kWarmUps = 4;
 constexpr int64_t kSequenceLength = 64;
 
-LlamaConfig ModelOf(const BenchOptions& options) {
+DecoderConfig ModelOf(const BenchOptions& options) {
   const bool quick = options.effort == BenchEffort::kQuick;
   return {.layers = quick ? 6 : 12,
           .width = quick ? 256 : 512,
@@ -51,7 +51,7 @@ LlamaConfig ModelOf(const BenchOptions& options) {
           .parameter_dtype = DType::kBF16};
 }
 
-int64_t ParametersOf(const LlamaConfig& model) {
+int64_t ParametersOf(const DecoderConfig& model) {
   const int64_t attention = 2 * model.width * model.head_dim * (model.heads + model.kv_heads);
   return model.layers * (attention + 3 * model.width * model.ffn_width);
 }
@@ -83,7 +83,7 @@ class OrderRig {
   const BenchOptions& options_;
   Setup setup_;
   std::unique_ptr<GeminiPlugin> plugin_;
-  std::unique_ptr<LlamaModel> model_;
+  std::unique_ptr<DecoderModel> model_;
   std::vector<int32_t> tokens_;  // of all micro-batches
   int64_t step_ = 0;
   double fetched_ = 0.0;  // bytes, in the last step
@@ -91,7 +91,7 @@ class OrderRig {
 };
 
 absl::Status OrderRig::Open() {
-  const LlamaConfig model = ModelOf(options_);
+  const DecoderConfig model = ModelOf(options_);
   const int64_t parameters = ParametersOf(model);
   MemoryConfig memory;
   memory.device = DeviceTopology::kDiscrete;
@@ -106,7 +106,7 @@ absl::Status OrderRig::Open() {
                                                          .clock = options_.clock,
                                                          .logger = options_.logger,
                                                          .files = options_.files}));
-  GANTRY_ASSIGN_OR_RETURN(model_, LlamaModel::Create(plugin_->context(), model, {}));
+  GANTRY_ASSIGN_OR_RETURN(model_, DecoderModel::Create(plugin_->context(), model, {}));
   const Random random({.seed = 1, .stream = 0});
   for (int64_t i = 0; i < setup_.micro_batches * kSequenceLength; ++i) {
     tokens_.push_back(static_cast<int32_t>(random.Below(256, static_cast<uint64_t>(i))));

@@ -23,7 +23,7 @@
 #include "gemini/engine.h"
 #include "gemini/layer_activations.h"
 #include "kernels/matmul.h"
-#include "trainer/models/llama.h"
+#include "trainer/models/decoder.h"
 
 namespace gantry {
 namespace {
@@ -71,7 +71,7 @@ struct LlamaRun {
   std::unique_ptr<MatMul> matmul;
   std::unique_ptr<Device> device;
   std::unique_ptr<Engine> engine;
-  std::unique_ptr<LlamaModel> model;
+  std::unique_ptr<DecoderModel> model;
   LayerSaving dry_layers = LayerSaving::kKeep;
 
   absl::Status Make(const Case& c) {
@@ -97,19 +97,19 @@ struct LlamaRun {
     const ExecutionContext context{.store = engine.get(),
                                    .kernels = {.team = team.get(), .matmul = matmul.get()},
                                    .compute_dtype = c.dtype};
-    GANTRY_ASSIGN_OR_RETURN(model, LlamaModel::Create(context,
-                                                      {.layers = 5,
-                                                       .width = 96,
-                                                       .heads = 6,
-                                                       .kv_heads = 2,
-                                                       .head_dim = 16,
-                                                       .ffn_width = 224,
-                                                       .vocabulary = 256,
-                                                       .max_sequence = 64,
-                                                       .tie_embeddings = c.tied,
-                                                       .recompute = c.recompute,
-                                                       .parameter_dtype = c.dtype},
-                                                      {}));
+    GANTRY_ASSIGN_OR_RETURN(model, DecoderModel::Create(context,
+                                                        {.layers = 5,
+                                                         .width = 96,
+                                                         .heads = 6,
+                                                         .kv_heads = 2,
+                                                         .head_dim = 16,
+                                                         .ffn_width = 224,
+                                                         .vocabulary = 256,
+                                                         .max_sequence = 64,
+                                                         .tie_embeddings = c.tied,
+                                                         .recompute = c.recompute,
+                                                         .parameter_dtype = c.dtype},
+                                                        {}));
     return absl::OkStatus();
   }
 
@@ -162,7 +162,7 @@ struct LlamaRun {
       outcome.losses.push_back(loss);
     }
     Hasher hasher;
-    for (const LlamaTensor& tensor : model->weights().tensors) {
+    for (const RegisteredTensor& tensor : model->weights().tensors) {
       std::vector<std::byte> bytes(static_cast<size_t>(tensor.elements * SizeOf(c.dtype)));
       GANTRY_RETURN_IF_ERROR(engine->ReadState(StateKind::kParameter, tensor.tensor, 0, bytes));
       hasher.Update(bytes);

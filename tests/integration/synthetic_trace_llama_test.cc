@@ -26,7 +26,7 @@
 #include "placement_policy/model_shape.h"
 #include "placement_policy/synthetic_trace.h"
 #include "placement_policy/trace.h"
-#include "trainer/models/llama.h"
+#include "trainer/models/decoder.h"
 
 namespace gantry {
 namespace {
@@ -65,7 +65,7 @@ struct RecordedStep {
   std::unique_ptr<MatMul> matmul;
   std::unique_ptr<Device> device;
   std::unique_ptr<Engine> engine;
-  std::unique_ptr<LlamaModel> model;
+  std::unique_ptr<DecoderModel> model;
 
   absl::Status Make(const Case& c) {
     GANTRY_ASSIGN_OR_RETURN(team, ThreadTeam::Create({.threads = 1}));
@@ -85,18 +85,18 @@ struct RecordedStep {
                                    .kernels = {.team = team.get(), .matmul = matmul.get()},
                                    .compute_dtype = DType::kBF16};
     const ModelShape shape = ShapeOf(c);
-    GANTRY_ASSIGN_OR_RETURN(model, LlamaModel::Create(context,
-                                                      {.layers = shape.layers,
-                                                       .width = shape.width,
-                                                       .heads = shape.heads,
-                                                       .kv_heads = shape.kv_heads,
-                                                       .head_dim = shape.head_dim,
-                                                       .ffn_width = shape.ffn_width,
-                                                       .vocabulary = shape.vocabulary,
-                                                       .max_sequence = kLength,
-                                                       .tie_embeddings = shape.tied_embeddings,
-                                                       .recompute = c.recompute},
-                                                      {}));
+    GANTRY_ASSIGN_OR_RETURN(model, DecoderModel::Create(context,
+                                                        {.layers = shape.layers,
+                                                         .width = shape.width,
+                                                         .heads = shape.heads,
+                                                         .kv_heads = shape.kv_heads,
+                                                         .head_dim = shape.head_dim,
+                                                         .ffn_width = shape.ffn_width,
+                                                         .vocabulary = shape.vocabulary,
+                                                         .max_sequence = kLength,
+                                                         .tie_embeddings = shape.tied_embeddings,
+                                                         .recompute = c.recompute},
+                                                        {}));
     GANTRY_RETURN_IF_ERROR(DryStep(c));
     return engine->Seal();
   }

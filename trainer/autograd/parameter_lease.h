@@ -17,7 +17,7 @@ namespace gantry {
 
 // A registered tensor as operators know it.
 struct Parameter {
-  TensorId tensor;
+  TensorId tensor = TensorId(-1);  // registered
   Trainability trainability = Trainability::kTrainable;
   bool trainable() const { return trainability == Trainability::kTrainable; }
 };

@@ -17,7 +17,7 @@
 #include "trainer/booster/learning_rate.h"
 #include "trainer/booster/token_sampler.h"
 #include "trainer/data/byte_corpus.h"
-#include "trainer/models/llama_config.h"
+#include "trainer/models/decoder_config.h"
 
 namespace gantry {
 namespace {
@@ -70,7 +70,7 @@ absl::Status ValidateData(const RunConfig& config) {
 
 }  // namespace
 
-LlamaConfig DefaultModel() {
+DecoderConfig DefaultModel() {
   return {.layers = 4,
           .width = 256,
           .heads = 4,
@@ -83,7 +83,7 @@ LlamaConfig DefaultModel() {
 }
 
 absl::Status ValidateModel(const RunConfig& config) {
-  GANTRY_RETURN_IF_ERROR(Within(ValidateLlamaConfig(config.model), "model"));
+  GANTRY_RETURN_IF_ERROR(Within(ValidateDecoderConfig(config.model), "model"));
   if (config.model.vocabulary != kByteVocabulary) {
     return InvalidArgument("model.vocabulary: text is bytes, so it must be ", kByteVocabulary,
                            ", not ", config.model.vocabulary);

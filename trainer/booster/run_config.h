@@ -22,7 +22,7 @@
 #include "placement_policy/trace_file.h"
 #include "trainer/booster/learning_rate.h"
 #include "trainer/booster/token_sampler.h"
-#include "trainer/models/llama_config.h"
+#include "trainer/models/decoder_config.h"
 
 namespace gantry {
 
@@ -97,10 +97,10 @@ struct GenerateConfig {
 };
 
 // Bytes as tokens; the shape of about 3 million parameters.
-LlamaConfig DefaultModel();
+DecoderConfig DefaultModel();
 
 struct RunConfig {
-  LlamaConfig model = DefaultModel();
+  DecoderConfig model = DefaultModel();
   DataConfig data;
   OptimizerConfig optimizer;
   LearningRateSchedule schedule;  // see ScheduleOf for total_steps = 0

@@ -14,8 +14,8 @@
 #include "base/strings.h"
 #include "gemini/parameter_store.h"
 #include "trainer/booster/token_sampler.h"
-#include "trainer/models/llama.h"
-#include "trainer/models/llama_generator.h"
+#include "trainer/models/decoder.h"
+#include "trainer/models/decoder_generator.h"
 
 namespace gantry {
 namespace {
@@ -27,7 +27,7 @@ std::vector<int32_t> TokensOf(std::string_view text) {
   return tokens;
 }
 
-absl::Status CheckRequest(const LlamaModel& model, const TextRequest& request) {
+absl::Status CheckRequest(const DecoderModel& model, const TextRequest& request) {
   if (request.prompt.empty()) return InvalidArgument("the prompt is empty: give at least one byte");
   if (request.tokens < 1) return InvalidArgument("a text of ", request.tokens, " tokens");
   GANTRY_RETURN_IF_ERROR(ValidateSampling(request.sampling));
@@ -39,7 +39,7 @@ absl::Status CheckRequest(const LlamaModel& model, const TextRequest& request) {
 }
 
 // The leases and allocations of a prompt and of one token.
-absl::Status DryRun(LlamaGenerator& generator, std::vector<int32_t> tokens,
+absl::Status DryRun(DecoderGenerator& generator, std::vector<int32_t> tokens,
                     std::vector<float>& logits) {
   GANTRY_RETURN_IF_ERROR(generator.Append(tokens, logits));
   tokens.resize(1);
@@ -48,12 +48,13 @@ absl::Status DryRun(LlamaGenerator& generator, std::vector<int32_t> tokens,
 
 }  // namespace
 
-absl::StatusOr<std::string> GenerateText(const LlamaModel& model, const TextRequest& request,
+absl::StatusOr<std::string> GenerateText(const DecoderModel& model, const TextRequest& request,
                                          absl::FunctionRef<void(char)> on_byte) {
   GANTRY_RETURN_IF_ERROR(CheckRequest(model, request));
   const auto prompt_bytes = static_cast<int64_t>(request.prompt.size());
-  GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<LlamaGenerator> generator,
-                          LlamaGenerator::Create(&model, prompt_bytes + request.tokens));
+  GANTRY_ASSIGN_OR_RETURN(
+      const std::unique_ptr<DecoderGenerator> generator,
+      DecoderGenerator::Create(&model, {.capacity = prompt_bytes + request.tokens}));
   std::vector<float> logits(static_cast<size_t>(model.config().vocabulary));
   std::vector<int32_t> next = TokensOf(request.prompt);
   if (model.context().store->dry_run()) {

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "trainer/booster/stop_source.h"
 #include "trainer/booster/token_sampler.h"
-#include "trainer/models/llama.h"
+#include "trainer/models/decoder.h"
 
 namespace gantry {
 
@@ -27,7 +27,7 @@ struct TextRequest {
 // Before Seal it is a dry run over the same leases and allocations, whose text is empty. Errors:
 // kInvalidArgument for a prompt that is empty or longer, together with the text, than the model's
 // max_sequence; those of the model and of SampleToken.
-absl::StatusOr<std::string> GenerateText(const LlamaModel& model, const TextRequest& request,
+absl::StatusOr<std::string> GenerateText(const DecoderModel& model, const TextRequest& request,
                                          absl::FunctionRef<void(char)> on_byte);
 
 }  // namespace gantry

@@ -16,7 +16,7 @@
 #include "trainer/booster/run_config.h"
 #include "trainer/booster/stop_source.h"
 #include "trainer/booster/testing/tiny_run.h"
-#include "trainer/models/llama.h"
+#include "trainer/models/decoder.h"
 
 namespace gantry {
 namespace {
@@ -26,7 +26,7 @@ using ::testing::IsEmpty;
 class TextGeneratorTest : public ::testing::Test {
  protected:
   TextGeneratorTest() : config_(TinyConfig(::testing::TempDir())), machine_(config_) {
-    auto model = LlamaModel::Create(machine_.context(), config_.model, {});
+    auto model = DecoderModel::Create(machine_.context(), config_.model, {});
     GANTRY_CHECK_OK(model.status());
     model_ = *std::move(model);
   }
@@ -41,7 +41,7 @@ class TextGeneratorTest : public ::testing::Test {
 
   RunConfig config_;
   TinyMachine machine_;
-  std::unique_ptr<LlamaModel> model_;
+  std::unique_ptr<DecoderModel> model_;
   std::string streamed_;
 };
 

@@ -31,9 +31,9 @@
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/data/batch_sampler.h"
 #include "trainer/data/byte_corpus.h"
-#include "trainer/models/llama.h"
-#include "trainer/models/llama_config.h"
-#include "trainer/models/llama_weights.h"
+#include "trainer/models/decoder.h"
+#include "trainer/models/decoder_config.h"
+#include "trainer/models/decoder_weights.h"
 
 namespace gantry {
 namespace {
@@ -50,9 +50,9 @@ TokenBatch ViewOf(const SampledTokens& sampled) {
           .targets = sampled.targets};
 }
 
-int64_t ElementsOf(const LlamaModel& model) {
+int64_t ElementsOf(const DecoderModel& model) {
   int64_t elements = 0;
-  for (const LlamaTensor& tensor : model.weights().tensors) elements += tensor.elements;
+  for (const RegisteredTensor& tensor : model.weights().tensors) elements += tensor.elements;
   return elements;
 }
 
@@ -88,7 +88,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(Options options) {
                                                        .keep = config.train.keep}));
   }
   GANTRY_ASSIGN_OR_RETURN(trainer->model_,
-                          LlamaModel::Create(trainer->options_.context, config.model, {}));
+                          DecoderModel::Create(trainer->options_.context, config.model, {}));
   GANTRY_RETURN_IF_ERROR(trainer->DryRun());
   GANTRY_RETURN_IF_ERROR(trainer->options_.context.store->Seal());
   GANTRY_RETURN_IF_ERROR(trainer->FindStart());

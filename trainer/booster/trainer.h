@@ -35,7 +35,7 @@
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/data/batch_sampler.h"
 #include "trainer/data/byte_corpus.h"
-#include "trainer/models/llama.h"
+#include "trainer/models/decoder.h"
 
 namespace gantry {
 
@@ -81,7 +81,7 @@ class Trainer {
   const RunPosition& position() const { return position_; }
   // Never kAuto; kMicroBatch where there is only one.
   AccumulationOrder accumulation_order() const { return order_; }
-  const LlamaModel& model() const { return *model_; }
+  const DecoderModel& model() const { return *model_; }
 
  private:
   Trainer(Options options, BatchSampler training, std::optional<BatchSampler> validation);
@@ -121,7 +121,7 @@ class Trainer {
   BatchSampler training_;
   std::optional<BatchSampler> validation_;
   std::unique_ptr<CheckpointDirectory> checkpoints_;  // null: nothing is saved
-  std::unique_ptr<LlamaModel> model_;
+  std::unique_ptr<DecoderModel> model_;
   AccumulationOrder order_ = AccumulationOrder::kMicroBatch;
   TrainingSummary summary_;
   LayerSaving dry_layers_ = LayerSaving::kKeep;

@@ -13,7 +13,7 @@
 #include "trainer/booster/learning_rate.h"
 #include "trainer/booster/run_config.h"
 #include "trainer/cli/config_fields.h"
-#include "trainer/models/llama_config.h"
+#include "trainer/models/decoder_config.h"
 
 namespace gantry {
 namespace {
@@ -44,9 +44,9 @@ std::vector<std::string_view> Policies() {
 
 using Fields = std::vector<ConfigField>;
 
-void AddModel(LlamaConfig& c, Fields& fields) {
+void AddModel(DecoderConfig& c, Fields& fields) {
   const auto extent = [](int64_t& value) {
-    return IntegerField{.value = &value, .least = 1, .most = kLlamaExtentMax};
+    return IntegerField{.value = &value, .least = 1, .most = kDecoderExtentMax};
   };
   const Fields rows = {
       {"model.layers", kNumbers, IntegerField{&c.layers, 1, kLayersMax}, "decoder layers"},
@@ -168,7 +168,7 @@ void AddMemory(MemoryConfig& c, Fields& fields) {
   fields.insert(fields.end(), rows.begin(), rows.end());
 }
 
-void AddTrain(TrainConfig& c, LlamaConfig& model, Fields& fields) {
+void AddTrain(TrainConfig& c, DecoderConfig& model, Fields& fields) {
   const Fields rows = {
       {"train.steps", kMachine, IntegerField{&c.steps, 1, kManySteps}, "steps in all"},
       {"train.accumulation_order", kMachine,
@@ -217,7 +217,7 @@ void AddGenerate(GenerateConfig& c, Fields& fields) {
       {"generate.tokens", kMachine, IntegerField{&c.tokens, 1, kGeneratedMax}, "bytes to generate"},
       {"generate.temperature", kMachine, RealField{&c.sampling.temperature, 0.0, 1000.0},
        "0: always the most likely"},
-      {"generate.top_k", kMachine, IntegerField{&c.sampling.top_k, 0, kLlamaExtentMax},
+      {"generate.top_k", kMachine, IntegerField{&c.sampling.top_k, 0, kDecoderExtentMax},
        "only the k most likely; 0: all"},
       {"generate.top_p", kMachine, RealField{&c.sampling.top_p, kTiny, 1.0},
        "only the most likely that together reach this probability"},

@@ -27,7 +27,7 @@
 #include "trainer/booster/run_config.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/cli/config_fields.h"
-#include "trainer/models/llama_config.h"
+#include "trainer/models/decoder_config.h"
 
 namespace gantry {
 namespace {

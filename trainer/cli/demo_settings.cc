@@ -6,7 +6,7 @@
 #include "trainer/booster/learning_rate.h"
 #include "trainer/booster/run_config.h"
 #include "trainer/data/byte_corpus.h"
-#include "trainer/models/llama_config.h"
+#include "trainer/models/decoder_config.h"
 
 namespace gantry {
 

@@ -25,8 +25,8 @@
 #include "trainer/cli/console.h"
 #include "trainer/cli/exit_check.h"
 #include "trainer/cli/interrupt.h"
-#include "trainer/models/llama.h"
-#include "trainer/models/llama_config.h"
+#include "trainer/models/decoder.h"
+#include "trainer/models/decoder_config.h"
 
 namespace gantry {
 namespace {
@@ -52,11 +52,11 @@ absl::Status CheckRequest(const RunConfig& config) {
 }
 
 // A model that only reads its parameters.
-absl::StatusOr<std::unique_ptr<LlamaModel>> FrozenModel(GeminiPlugin& plugin,
-                                                        const LlamaConfig& config) {
-  return LlamaModel::Create(plugin.context(), config, {.trainability = [](std::string_view) {
-                              return Trainability::kFrozen;
-                            }});
+absl::StatusOr<std::unique_ptr<DecoderModel>> FrozenModel(GeminiPlugin& plugin,
+                                                          const DecoderConfig& config) {
+  return DecoderModel::Create(plugin.context(), config, {.trainability = [](std::string_view) {
+                                return Trainability::kFrozen;
+                              }});
 }
 
 absl::StatusOr<Generated> Generate(RunConfig config, const CommandContext& context,
@@ -79,7 +79,7 @@ absl::StatusOr<Generated> Generate(RunConfig config, const CommandContext& conte
                                                 .clock = &clock,
                                                 .logger = &logger,
                                                 .files = context.files}));
-  GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<LlamaModel> model,
+  GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<DecoderModel> model,
                           FrozenModel(*plugin, config.model));
   GANTRY_RETURN_IF_ERROR(GenerateText(*model, request, [](char) {}).status());  // dry
   GANTRY_RETURN_IF_ERROR(plugin->engine().Seal());

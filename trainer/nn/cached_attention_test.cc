@@ -53,9 +53,11 @@ void CheckPieces(DType dtype, const std::vector<int64_t>& pieces, double toleran
     shape.tokens = count;
     const auto rows = std::span(qkv).subspan(static_cast<size_t>(length * kColumns),
                                              static_cast<size_t>(count * kColumns));
-    const auto out = CachedAttention(
-        tape, Var(bench.MakeActivation({count, kColumns}, rows), nullptr),
-        {.shape = shape, .rope = &rope, .keys = part(0), .values = part(1), .length = length});
+    const CachedSequence sequence{
+        .tokens = count, .length = length, .keys = part(0), .values = part(1)};
+    const auto out =
+        CachedAttention(tape, Var(bench.MakeActivation({count, kColumns}, rows), nullptr),
+                        {.shape = shape, .rope = &rope, .sequences = {&sequence, 1}});
     ASSERT_THAT(out, IsOk());
     const std::vector<double> actual = ValuesOf(out->value());
     ASSERT_EQ(static_cast<int64_t>(actual.size()), count * kOutColumns);

@@ -5,6 +5,7 @@
 #define GANTRY_TRAINER_NN_LINEAR_H_
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -20,6 +21,7 @@ namespace gantry {
 struct LinearWeight {
   Parameter parameter;
   int64_t out_features;
+  std::optional<Parameter> bias = std::nullopt;  // [out_features]
 };
 
 struct LinearWeights {

@@ -1,4 +1,4 @@
-#include "trainer/models/testing/reference_llama.h"
+#include "trainer/models/testing/reference_decoder.h"
 
 #include <cmath>
 #include <cstdint>
@@ -15,7 +15,7 @@ using Matrix = std::vector<double>;
 
 struct Model {
   const ReferenceParameters& parameters;
-  const LlamaConfig& config;
+  const DecoderConfig& config;
   const Matrix& operator()(const std::string& name) const { return parameters.at(name); }
 };
 
@@ -64,7 +64,7 @@ Matrix Join(const Matrix& a, const Matrix& b, const Matrix& c, int64_t rows) {
 }
 
 void Layer(const Model& model, int64_t index, const AttentionShape& shape, Matrix& stream) {
-  const LlamaConfig& config = model.config;
+  const DecoderConfig& config = model.config;
   const std::string prefix = StrCat("model.layers.", index, ".");
   Matrix x = Norm(stream, model(prefix + "input_layernorm.weight"), config.norm_epsilon);
   const auto project = [&](const char* name, int64_t in) {
@@ -86,7 +86,7 @@ void Layer(const Model& model, int64_t index, const AttentionShape& shape, Matri
 }  // namespace
 
 std::vector<double> ReferenceLogits(const ReferenceParameters& parameters,
-                                    const LlamaConfig& config, const TokenBatch& batch) {
+                                    const DecoderConfig& config, const TokenBatch& batch) {
   const Model model{parameters, config};
   const Matrix& table = model("model.embed_tokens.weight");
   Matrix stream;
@@ -104,7 +104,7 @@ std::vector<double> ReferenceLogits(const ReferenceParameters& parameters,
   return Project(hidden, config.tie_embeddings ? table : model("lm_head.weight"), config.width);
 }
 
-double ReferenceLoss(const ReferenceParameters& parameters, const LlamaConfig& config,
+double ReferenceLoss(const ReferenceParameters& parameters, const DecoderConfig& config,
                      const TokenBatch& batch) {
   const std::vector<double> logits = ReferenceLogits(parameters, config, batch);
   double loss = 0;

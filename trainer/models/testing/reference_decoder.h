@@ -1,14 +1,14 @@
 // The Llama decoder in double, written from its definition with loops only: the oracle of
-// LlamaModel.
-#ifndef GANTRY_TRAINER_MODELS_TESTING_REFERENCE_LLAMA_H_
-#define GANTRY_TRAINER_MODELS_TESTING_REFERENCE_LLAMA_H_
+// DecoderModel.
+#ifndef GANTRY_TRAINER_MODELS_TESTING_REFERENCE_DECODER_H_
+#define GANTRY_TRAINER_MODELS_TESTING_REFERENCE_DECODER_H_
 
 #include <map>
 #include <string>
 #include <vector>
 
-#include "trainer/models/llama.h"
-#include "trainer/models/llama_config.h"
+#include "trainer/models/decoder.h"
+#include "trainer/models/decoder_config.h"
 
 namespace gantry {
 
@@ -17,11 +17,11 @@ using ReferenceParameters = std::map<std::string, std::vector<double>>;
 
 // Logits of all tokens, [sequences * length, vocabulary].
 std::vector<double> ReferenceLogits(const ReferenceParameters& parameters,
-                                    const LlamaConfig& config, const TokenBatch& batch);
+                                    const DecoderConfig& config, const TokenBatch& batch);
 // Sum over targets that are not ignored of -log p(target).
-double ReferenceLoss(const ReferenceParameters& parameters, const LlamaConfig& config,
+double ReferenceLoss(const ReferenceParameters& parameters, const DecoderConfig& config,
                      const TokenBatch& batch);
 
 }  // namespace gantry
 
-#endif  // GANTRY_TRAINER_MODELS_TESTING_REFERENCE_LLAMA_H_
+#endif  // GANTRY_TRAINER_MODELS_TESTING_REFERENCE_DECODER_H_

@@ -1,5 +1,6 @@
-#include "trainer/models/llama.h"
+#include "trainer/models/decoder.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/dtype.h"
@@ -11,18 +12,19 @@
 #include "trainer/nn/attention.h"
 #include "trainer/nn/embedding.h"
 #include "trainer/nn/linear.h"
+#include "trainer/nn/norm.h"
 #include "trainer/nn/residual_add.h"
-#include "trainer/nn/rms_norm.h"
 #include "trainer/nn/swiglu.h"
 #include "trainer/nn/token_log_probability.h"
 
 namespace gantry {
 namespace {
 
-RopeTable MakeRopeTable(const LlamaConfig& config) {
-  std::vector<double> frequencies = RopeFrequencies(config.rope_theta, config.head_dim);
-  if (config.rope_scaling.has_value()) ScaleRopeFrequencies(*config.rope_scaling, frequencies);
-  return RopeTable({.positions = config.max_sequence, .frequencies = frequencies});
+RopeTable MakeRopeTable(const DecoderConfig& config) {
+  const std::vector<double> frequencies = RotaryFrequencies(config.rotary(), config.max_sequence);
+  return RopeTable({.positions = config.max_sequence,
+                    .frequencies = frequencies,
+                    .magnitude = RotaryMagnitude(config.rope_scaling)});
 }
 
 LayerSaving SavingOf(Recompute recompute) {
@@ -49,34 +51,45 @@ absl::Status CheckIds(std::span<const int32_t> ids, const char* name, int64_t vo
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<LlamaModel>> LlamaModel::Create(
-    const ExecutionContext& context, const LlamaConfig& config,
-    const LlamaRegistration& registration) {
-  GANTRY_RETURN_IF_ERROR(ValidateLlamaConfig(config));
-  if (context.compute_dtype == DType::kF16) {
-    return InvalidArgument("Llama computes in f32 or bf16, not f16");
+absl::Status CheckImplemented(const DecoderConfig& config) {
+  const bool has_windows = std::ranges::any_of(config.windows, [](int64_t w) { return w > 0; });
+  if (config.family == DecoderFamily::kGpt2 || config.query_key_value_bias || config.mlp_bias ||
+      config.attention_output_bias || config.query_key_norm || has_windows ||
+      DependsOnLength(config.rope_scaling)) {
+    return absl::UnimplementedError("this decoder's operators are not there yet");
   }
-  GANTRY_ASSIGN_OR_RETURN(LlamaWeights weights,
-                          RegisterLlama(*context.store, config, registration));
-  return std::unique_ptr<LlamaModel>(new LlamaModel(context, config, std::move(weights)));
+  return absl::OkStatus();
 }
 
-LlamaModel::LlamaModel(const ExecutionContext& context, const LlamaConfig& config,
-                       LlamaWeights weights)
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DecoderModel>> DecoderModel::Create(
+    const ExecutionContext& context, const DecoderConfig& config,
+    const DecoderRegistration& registration) {
+  GANTRY_RETURN_IF_ERROR(ValidateDecoderConfig(config));
+  if (context.compute_dtype == DType::kF16) {
+    return InvalidArgument("decoders compute in f32 or bf16, not f16");
+  }
+  GANTRY_RETURN_IF_ERROR(CheckImplemented(config));
+  GANTRY_ASSIGN_OR_RETURN(DecoderWeights weights,
+                          RegisterDecoder(*context.store, config, registration));
+  return std::unique_ptr<DecoderModel>(new DecoderModel(context, config, std::move(weights)));
+}
+
+DecoderModel::DecoderModel(const ExecutionContext& context, const DecoderConfig& config,
+                           DecoderWeights weights)
     : context_(context),
       config_(config),
       weights_(std::move(weights)),
       rope_(MakeRopeTable(config)) {}
 
-absl::Status LlamaModel::InitializeWeights(uint64_t seed) {
+absl::Status DecoderModel::InitializeWeights(uint64_t seed) {
   if (context_.store->dry_run()) return FailedPrecondition("InitializeWeights before Seal");
-  return InitializeLlama(*context_.store, config_, weights_, seed, *context_.kernels.team);
+  return InitializeDecoder(*context_.store, config_, weights_, seed, *context_.kernels.team);
 }
 
-absl::Status LlamaModel::CheckBatch(const TokenBatch& batch) const {
-  if (batch.sequences < 1 || batch.sequences > kLlamaExtentMax) {
+absl::Status DecoderModel::CheckBatch(const TokenBatch& batch) const {
+  if (batch.sequences < 1 || batch.sequences > kDecoderExtentMax) {
     return InvalidArgument("a batch of ", batch.sequences, " sequences");
   }
   if (batch.length < 1 || batch.length > config_.max_sequence) {
@@ -88,19 +101,20 @@ absl::Status LlamaModel::CheckBatch(const TokenBatch& batch) const {
     return InvalidArgument("a batch of ", batch.sequences, " x ", batch.length, " has ",
                            batch.tokens.size(), " tokens and ", batch.targets.size(), " targets");
   }
+  if (!batch.documents.empty()) return absl::UnimplementedError("packed documents");
   GANTRY_RETURN_IF_ERROR(CheckIds(batch.tokens, "token", config_.vocabulary, 0));
   return CheckIds(batch.targets, "target", config_.vocabulary, kIgnoreTarget);
 }
 
-absl::StatusOr<Var> LlamaQueryKeyValue(Tape& tape, const Var& input,
-                                       const LlamaLayerWeights& weights) {
-  GANTRY_ASSIGN_OR_RETURN(const Var normalized, RmsNorm(tape, input, weights.input_norm));
+absl::StatusOr<Var> DecoderQueryKeyValue(Tape& tape, const Var& input,
+                                         const DecoderLayerWeights& weights) {
+  GANTRY_ASSIGN_OR_RETURN(const Var normalized, Norm(tape, input, weights.input_norm));
   return Linear(tape, normalized,
                 {.name = "self_attn.qkv_proj", .weights = weights.query_key_value});
 }
 
-absl::StatusOr<Var> LlamaAfterAttention(Tape& tape, const Var& input, Var attended,
-                                        const LlamaLayerWeights& weights) {
+absl::StatusOr<Var> DecoderAfterAttention(Tape& tape, const Var& input, Var attended,
+                                          const DecoderLayerWeights& weights) {
   Var sum;
   Var branch;
   GANTRY_ASSIGN_OR_RETURN(
@@ -108,7 +122,7 @@ absl::StatusOr<Var> LlamaAfterAttention(Tape& tape, const Var& input, Var attend
                      {.name = "self_attn.o_proj", .weights = weights.attention_output}));
   {
     GANTRY_ASSIGN_OR_RETURN(SumAndNorm middle,
-                            AddRmsNorm(tape, branch, input, weights.post_attention_norm));
+                            AddNorm(tape, branch, input, weights.post_attention_norm));
     sum = std::move(middle.sum);
     branch = std::move(middle.normalized);
   }
@@ -120,30 +134,30 @@ absl::StatusOr<Var> LlamaAfterAttention(Tape& tape, const Var& input, Var attend
   return ResidualAdd(tape, sum, branch);
 }
 
-absl::StatusOr<Var> LlamaModel::Layer(Tape& tape, const Var& input,
-                                      const LlamaLayerWeights& weights,
-                                      const AttentionShape& shape) const {
-  GANTRY_ASSIGN_OR_RETURN(Var qkv, LlamaQueryKeyValue(tape, input, weights));
+absl::StatusOr<Var> DecoderModel::Layer(Tape& tape, const Var& input,
+                                        const DecoderLayerWeights& weights,
+                                        const AttentionShape& shape) const {
+  GANTRY_ASSIGN_OR_RETURN(Var qkv, DecoderQueryKeyValue(tape, input, weights));
   GANTRY_ASSIGN_OR_RETURN(Var attended,
                           RopeAttention(tape, std::move(qkv), {.shape = shape, .rope = &rope_}));
-  return LlamaAfterAttention(tape, input, std::move(attended), weights);
+  return DecoderAfterAttention(tape, input, std::move(attended), weights);
 }
 
-bool LlamaModel::SumsInOneOrder() const {
+bool DecoderModel::SumsInOneOrder() const {
   const Parameter& head = weights_.head.parameter;
   return !head.trainable() || head.tensor != weights_.embedding.parameter.tensor;
 }
 
 // The last micro-batch goes first: the backward pass, which is this one reversed, then adds to the
 // gradients in the order of the micro-batches.
-absl::StatusOr<std::vector<Var>> LlamaModel::Hidden(Tape& tape,
-                                                    std::span<const TokenBatch> batches) const {
+absl::StatusOr<std::vector<Var>> DecoderModel::Hidden(Tape& tape,
+                                                      std::span<const TokenBatch> batches) const {
   std::vector<Var> hidden(batches.size());
   for (size_t b = batches.size(); b-- > 0;) {
     GANTRY_ASSIGN_OR_RETURN(hidden[b], Embedding(tape, batches[b].tokens, weights_.embedding));
   }
   LayerOptions options{.layer = 0, .saving = SavingOf(config_.recompute)};
-  for (const LlamaLayerWeights& layer : weights_.layers) {
+  for (const DecoderLayerWeights& layer : weights_.layers) {
     for (size_t b = batches.size(); b-- > 0;) {
       const AttentionShape shape{.batch = batches[b].sequences,
                                  .tokens = batches[b].length,
@@ -160,12 +174,12 @@ absl::StatusOr<std::vector<Var>> LlamaModel::Hidden(Tape& tape,
   return hidden;
 }
 
-absl::Status LlamaModel::Score(Tape& tape, Var hidden, const ScoredTokens& tokens) const {
-  GANTRY_ASSIGN_OR_RETURN(hidden, RmsNorm(tape, hidden, weights_.final_norm));
+absl::Status DecoderModel::Score(Tape& tape, Var hidden, const ScoredTokens& tokens) const {
+  GANTRY_ASSIGN_OR_RETURN(hidden, Norm(tape, hidden, weights_.final_norm));
   return TokenLogProbability(tape, hidden, weights_.head, tokens);
 }
 
-absl::Status LlamaModel::Train(std::span<const TokenBatch> batches, BatchLoss loss) {
+absl::Status DecoderModel::Train(std::span<const TokenBatch> batches, BatchLoss loss) {
   size_t tokens = 0;
   for (const TokenBatch& batch : batches) {
     GANTRY_RETURN_IF_ERROR(CheckBatch(batch));
@@ -194,14 +208,14 @@ absl::Status LlamaModel::Train(std::span<const TokenBatch> batches, BatchLoss lo
   return tape.Backward();
 }
 
-absl::Status LlamaModel::ForwardBackward(const TokenBatch& batch, TokenLoss loss) {
+absl::Status DecoderModel::ForwardBackward(const TokenBatch& batch, TokenLoss loss) {
   return Train({&batch, 1},
                [&](size_t, std::span<const float> log_probabilities, std::span<float> gradients) {
                  return loss(log_probabilities, gradients);
                });
 }
 
-absl::StatusOr<std::vector<LossSum>> LlamaModel::ForwardBackward(
+absl::StatusOr<std::vector<LossSum>> DecoderModel::ForwardBackward(
     std::span<const TokenBatch> batches, double loss_scale) {
   std::vector<LossSum> losses(batches.size());
   GANTRY_RETURN_IF_ERROR(Train(batches, [&](size_t batch, std::span<const float> log_probabilities,
@@ -221,14 +235,14 @@ absl::StatusOr<std::vector<LossSum>> LlamaModel::ForwardBackward(
   return losses;
 }
 
-absl::StatusOr<LossSum> LlamaModel::ForwardBackward(const TokenBatch& batch, double loss_scale) {
+absl::StatusOr<LossSum> DecoderModel::ForwardBackward(const TokenBatch& batch, double loss_scale) {
   GANTRY_ASSIGN_OR_RETURN(const std::vector<LossSum> losses,
                           ForwardBackward(std::span(&batch, 1), loss_scale));
   return losses.front();
 }
 
-absl::Status LlamaModel::Evaluate(Tape& tape, const TokenBatch& batch,
-                                  std::span<float> log_probabilities) const {
+absl::Status DecoderModel::Evaluate(Tape& tape, const TokenBatch& batch,
+                                    std::span<float> log_probabilities) const {
   GANTRY_RETURN_IF_ERROR(CheckBatch(batch));
   GANTRY_ASSIGN_OR_RETURN(std::vector<Var> hidden, Hidden(tape, {&batch, 1}));
   return Score(tape, std::move(hidden.front()),
@@ -237,8 +251,8 @@ absl::Status LlamaModel::Evaluate(Tape& tape, const TokenBatch& batch,
                 .grad_log_probabilities = {}});
 }
 
-absl::Status LlamaModel::LogProbabilities(const TokenBatch& batch,
-                                          std::span<float> log_probabilities) {
+absl::Status DecoderModel::LogProbabilities(const TokenBatch& batch,
+                                            std::span<float> log_probabilities) {
   if (log_probabilities.size() != batch.tokens.size()) {
     return InvalidArgument(log_probabilities.size(), " log-probabilities for ", batch.tokens.size(),
                            " tokens");
@@ -247,7 +261,7 @@ absl::Status LlamaModel::LogProbabilities(const TokenBatch& batch,
   return Evaluate(tape, batch, log_probabilities);
 }
 
-absl::StatusOr<LossSum> LlamaModel::Loss(const TokenBatch& batch) {
+absl::StatusOr<LossSum> DecoderModel::Loss(const TokenBatch& batch) {
   log_probabilities_.resize(batch.tokens.size());
   Tape tape(context_, Tape::Mode::kEvaluation);
   GANTRY_RETURN_IF_ERROR(Evaluate(tape, batch, log_probabilities_));

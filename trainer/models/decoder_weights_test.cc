@@ -1,4 +1,4 @@
-#include "trainer/models/llama_weights.h"
+#include "trainer/models/decoder_weights.h"
 
 #include <cmath>
 #include <cstdint>
@@ -8,21 +8,21 @@
 #include "base/testing/status_matchers.h"
 #include "gtest/gtest.h"
 #include "trainer/autograd/testing/test_bench.h"
-#include "trainer/models/testing/llama_bench.h"
+#include "trainer/models/testing/decoder_bench.h"
 
 namespace gantry {
 namespace {
 
 constexpr uint64_t kSeed = 31337;
 
-LlamaConfig ThreeLayers() {
-  LlamaConfig config = TinyLlamaConfig();
+DecoderConfig ThreeLayers() {
+  DecoderConfig config = TinyLlamaConfig();
   config.layers = 3;
   return config;
 }
 
-TEST(LlamaWeightsTest, RegistersHuggingFaceNames) {
-  LlamaBench bench(ThreeLayers(), {}, {});
+TEST(DecoderWeightsTest, RegistersHuggingFaceNames) {
+  DecoderBench bench(ThreeLayers(), {}, {});
   bench.SealWithValues(kSeed);
   const ChunkLayout& layout = bench.store().layout();
   EXPECT_EQ(layout.tensor_count(), 3 * 9 + 3);
@@ -46,10 +46,10 @@ TEST(LlamaWeightsTest, RegistersHuggingFaceNames) {
   expect_shape("lm_head.weight", {23, 10});
 }
 
-TEST(LlamaWeightsTest, TiedHeadsAreOneTensor) {
-  LlamaConfig config = ThreeLayers();
+TEST(DecoderWeightsTest, TiedHeadsAreOneTensor) {
+  DecoderConfig config = ThreeLayers();
   config.tie_embeddings = true;
-  LlamaBench bench(config, {}, {});
+  DecoderBench bench(config, {}, {});
   bench.SealWithValues(kSeed);
   const ChunkLayout& layout = bench.store().layout();
   EXPECT_EQ(layout.tensor_count(), 3 * 9 + 2);
@@ -58,18 +58,18 @@ TEST(LlamaWeightsTest, TiedHeadsAreOneTensor) {
             bench.model().weights().embedding.parameter.tensor);
 }
 
-TEST(LlamaWeightsTest, RegistrationErrorsComeThrough) {
+TEST(DecoderWeightsTest, RegistrationErrorsComeThrough) {
   TestBench bench({});
   ASSERT_THAT(
       bench.store().Register({.name = "model.norm.weight", .shape = {1}, .dtype = DType::kF32}, {}),
       IsOk());
-  EXPECT_THAT(RegisterLlama(bench.store(), ThreeLayers(), {}),
+  EXPECT_THAT(RegisterDecoder(bench.store(), ThreeLayers(), {}),
               StatusIs(absl::StatusCode::kInvalidArgument, "model.norm.weight"));
 }
 
 // A step of zero gradients moves a parameter by its decay alone.
-TEST(LlamaWeightsTest, OnlyNormsAreNotDecayed) {
-  LlamaBench bench(ThreeLayers(), {}, {});
+TEST(DecoderWeightsTest, OnlyNormsAreNotDecayed) {
+  DecoderBench bench(ThreeLayers(), {}, {});
   bench.SealWithValues(kSeed);
   const ReferenceParameters before = bench.Parameters();
   bench.BeginStep({.learning_rate = 0.1, .weight_decay = 0.5}, 1);
@@ -100,11 +100,11 @@ Moments MomentsOf(const std::vector<double>& values) {
   return {.mean = sum / count, .deviation = std::sqrt(squares / count)};
 }
 
-TEST(LlamaWeightsTest, InitialValuesHaveTheRightSpread) {
-  LlamaConfig config = ThreeLayers();
+TEST(DecoderWeightsTest, InitialValuesHaveTheRightSpread) {
+  DecoderConfig config = ThreeLayers();
   config.width = 64;
   config.ffn_width = 200;
-  LlamaBench bench(config, {}, {});
+  DecoderBench bench(config, {}, {});
   EXPECT_THAT(bench.model().InitializeWeights(kSeed),
               StatusIs(absl::StatusCode::kFailedPrecondition, "Seal"));
   ASSERT_THAT(bench.store().Seal(), IsOk());
@@ -124,15 +124,15 @@ TEST(LlamaWeightsTest, InitialValuesHaveTheRightSpread) {
   }
 }
 
-ReferenceParameters Initialized(const LlamaConfig& config, int threads, uint64_t seed) {
-  LlamaBench bench(config, {.threads = threads}, {});
+ReferenceParameters Initialized(const DecoderConfig& config, int threads, uint64_t seed) {
+  DecoderBench bench(config, {.threads = threads}, {});
   EXPECT_THAT(bench.store().Seal(), IsOk());
   EXPECT_THAT(bench.model().InitializeWeights(seed), IsOk());
   return bench.Parameters();
 }
 
-TEST(LlamaWeightsTest, InitialValuesDependOnTheSeedOnly) {
-  LlamaConfig config = ThreeLayers();
+TEST(DecoderWeightsTest, InitialValuesDependOnTheSeedOnly) {
+  DecoderConfig config = ThreeLayers();
   config.vocabulary = 3000;
   const ReferenceParameters expected = Initialized(config, 1, kSeed);
   EXPECT_EQ(Initialized(config, 3, kSeed), expected);

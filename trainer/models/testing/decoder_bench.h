@@ -1,6 +1,6 @@
 // A small Llama over a MemoryStore, with random batches: what the model's tests share.
-#ifndef GANTRY_TRAINER_MODELS_TESTING_LLAMA_BENCH_H_
-#define GANTRY_TRAINER_MODELS_TESTING_LLAMA_BENCH_H_
+#ifndef GANTRY_TRAINER_MODELS_TESTING_DECODER_BENCH_H_
+#define GANTRY_TRAINER_MODELS_TESTING_DECODER_BENCH_H_
 
 #include <cstdint>
 #include <map>
@@ -10,17 +10,17 @@
 
 #include "trainer/autograd/testing/recording_store.h"
 #include "trainer/autograd/testing/test_bench.h"
-#include "trainer/models/llama.h"
-#include "trainer/models/testing/reference_llama.h"
+#include "trainer/models/decoder.h"
+#include "trainer/models/testing/reference_decoder.h"
 
 namespace gantry {
 
 // Two layers, two query heads per key head, f32, nothing square.
-LlamaConfig TinyLlamaConfig();
+DecoderConfig TinyLlamaConfig();
 
 // Tokens and targets of a batch, drawn from `seed`; every fifth target is ignored.
 struct RandomBatch {
-  RandomBatch(const LlamaConfig& config, int64_t sequences, int64_t length, uint64_t seed);
+  RandomBatch(const DecoderConfig& config, int64_t sequences, int64_t length, uint64_t seed);
   TokenBatch view() const {
     return {.sequences = sequences, .length = length, .tokens = tokens, .targets = targets};
   }
@@ -32,14 +32,14 @@ struct RandomBatch {
   std::vector<int32_t> targets;
 };
 
-class LlamaBench {
+class DecoderBench {
  public:
-  LlamaBench(const LlamaConfig& config, const TestBench::Options& options,
-             const LlamaRegistration& registration);
+  DecoderBench(const DecoderConfig& config, const TestBench::Options& options,
+               const DecoderRegistration& registration);
 
   MemoryStore& store() { return bench_.store(); }
   RecordingStore& recording() { return recording_; }
-  LlamaModel& model() { return *model_; }
+  DecoderModel& model() { return *model_; }
 
   // Seals and sets all parameters: normal with deviation 0.3, norms around 1, a function of `seed`.
   void SealWithValues(uint64_t seed);
@@ -55,8 +55,8 @@ class LlamaBench {
  private:
   TestBench bench_;
   RecordingStore recording_;
-  LlamaConfig config_;
-  std::unique_ptr<LlamaModel> model_;
+  DecoderConfig config_;
+  std::unique_ptr<DecoderModel> model_;
 };
 
 // The L2 distance of two sets of gradients over the L2 norm of the second.
@@ -65,4 +65,4 @@ double RelativeDistance(const std::map<std::string, std::vector<float>>& a,
 
 }  // namespace gantry
 
-#endif  // GANTRY_TRAINER_MODELS_TESTING_LLAMA_BENCH_H_
+#endif  // GANTRY_TRAINER_MODELS_TESTING_DECODER_BENCH_H_

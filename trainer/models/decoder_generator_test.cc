@@ -1,6 +1,6 @@
 // Generation with a cache against the reference's logits of the whole sequence, whatever the pieces
 // in which the tokens arrive.
-#include "trainer/models/llama_generator.h"
+#include "trainer/models/decoder_generator.h"
 
 #include <cmath>
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 #include "base/testing/status_matchers.h"
 #include "gtest/gtest.h"
-#include "trainer/models/testing/llama_bench.h"
+#include "trainer/models/testing/decoder_bench.h"
 
 namespace gantry {
 namespace {
@@ -24,76 +24,76 @@ struct Variant {
   double tolerance;
 };
 
-class LlamaGeneratorTest : public ::testing::TestWithParam<Variant> {
+class DecoderGeneratorTest : public ::testing::TestWithParam<Variant> {
  protected:
-  LlamaGeneratorTest()
+  DecoderGeneratorTest()
       : config_(MakeConfig()),
         bench_(config_, {.compute_dtype = GetParam().dtype}, {}),
         batch_(config_, 1, 12, kSeed) {}
 
-  static LlamaConfig MakeConfig() {
-    LlamaConfig config = TinyLlamaConfig();
+  static DecoderConfig MakeConfig() {
+    DecoderConfig config = TinyLlamaConfig();
     config.parameter_dtype = GetParam().dtype;
     config.tie_embeddings = GetParam().tied;
     return config;
   }
 
-  std::unique_ptr<LlamaGenerator> MakeGenerator(int64_t capacity) {
-    auto generator = LlamaGenerator::Create(&bench_.model(), capacity);
+  std::unique_ptr<DecoderGenerator> MakeGenerator(int64_t capacity) {
+    auto generator = DecoderGenerator::Create(&bench_.model(), {.capacity = capacity});
     EXPECT_THAT(generator, IsOk());
     return *std::move(generator);
   }
 
   // Appends `count` tokens and compares the logits with the last one's row of the reference.
-  void AppendAndCheck(LlamaGenerator& generator, int64_t count,
+  void AppendAndCheck(DecoderGenerator& generator, int64_t count,
                       const std::vector<double>& expected) {
     std::vector<float> logits(23, std::nanf(""));
     const auto tokens =
         std::span(batch_.tokens)
-            .subspan(static_cast<size_t>(generator.length()), static_cast<size_t>(count));
+            .subspan(static_cast<size_t>(generator.length(0)), static_cast<size_t>(count));
     ASSERT_THAT(generator.Append(tokens, logits), IsOk());
-    const auto row = static_cast<size_t>((generator.length() - 1) * config_.vocabulary);
+    const auto row = static_cast<size_t>((generator.length(0) - 1) * config_.vocabulary);
     for (size_t v = 0; v < logits.size(); ++v) {
       ASSERT_NEAR(logits[v], expected[row + v], GetParam().tolerance)
-          << "after " << generator.length() << " tokens, logit " << v;
+          << "after " << generator.length(0) << " tokens, logit " << v;
     }
   }
 
-  LlamaConfig config_;
-  LlamaBench bench_;
+  DecoderConfig config_;
+  DecoderBench bench_;
   RandomBatch batch_;
 };
 
-TEST_P(LlamaGeneratorTest, LogitsAreTheWholeSequences) {
+TEST_P(DecoderGeneratorTest, LogitsAreTheWholeSequences) {
   bench_.SealWithValues(kSeed);
   const std::vector<double> expected = ReferenceLogits(bench_.Parameters(), config_, batch_.view());
   for (const std::vector<int64_t>& pieces : {std::vector<int64_t>{12}, std::vector<int64_t>(12, 1),
                                              std::vector<int64_t>{5, 1, 1, 4, 1}}) {
-    const std::unique_ptr<LlamaGenerator> generator = MakeGenerator(12);
+    const std::unique_ptr<DecoderGenerator> generator = MakeGenerator(12);
     for (const int64_t count : pieces) AppendAndCheck(*generator, count, expected);
-    EXPECT_EQ(generator->length(), 12);
+    EXPECT_EQ(generator->length(0), 12);
   }
 }
 
-TEST_P(LlamaGeneratorTest, TruncatedTokensAreForgotten) {
+TEST_P(DecoderGeneratorTest, TruncatedTokensAreForgotten) {
   bench_.SealWithValues(kSeed);
   const std::vector<double> expected = ReferenceLogits(bench_.Parameters(), config_, batch_.view());
-  const std::unique_ptr<LlamaGenerator> generator = MakeGenerator(12);
+  const std::unique_ptr<DecoderGenerator> generator = MakeGenerator(12);
   AppendAndCheck(*generator, 3, expected);
   std::vector<float> logits(23);
   const std::vector<int32_t> others = {1, 2, 3, 4, 5, 6};
   ASSERT_THAT(generator->Append(others, logits), IsOk());
-  generator->Truncate(3);
+  generator->Truncate(0, 3);
   AppendAndCheck(*generator, 1, expected);
-  generator->Truncate(0);
+  generator->Truncate(0, 0);
   AppendAndCheck(*generator, 9, expected);
-  EXPECT_DEATH(generator->Truncate(10), "10 of 9");
+  EXPECT_DEATH(generator->Truncate(0, 10), "10 of 9");
 }
 
-TEST_P(LlamaGeneratorTest, DryRunMakesTheSameEvents) {
+TEST_P(DecoderGeneratorTest, DryRunMakesTheSameEvents) {
   const auto events = [&] {
     bench_.recording().TakeEvents();
-    const std::unique_ptr<LlamaGenerator> generator = MakeGenerator(12);
+    const std::unique_ptr<DecoderGenerator> generator = MakeGenerator(12);
     std::vector<float> logits(23);
     EXPECT_THAT(generator->Append(std::span(batch_.tokens).first(5), logits), IsOk());
     EXPECT_THAT(generator->Append(std::span(batch_.tokens).subspan(5, 1), logits), IsOk());
@@ -105,21 +105,21 @@ TEST_P(LlamaGeneratorTest, DryRunMakesTheSameEvents) {
   EXPECT_GT(dry.size(), 50U);
 }
 
-INSTANTIATE_TEST_SUITE_P(Variants, LlamaGeneratorTest,
+INSTANTIATE_TEST_SUITE_P(Variants, DecoderGeneratorTest,
                          ::testing::Values(Variant{"F32", DType::kF32, false, 1e-4},
                                            Variant{"F32Tied", DType::kF32, true, 1e-4},
                                            Variant{"BF16", DType::kBF16, false, 0.15}),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST(LlamaGeneratorErrorsTest, BadRequestsAreErrors) {
-  const LlamaConfig config = TinyLlamaConfig();
-  LlamaBench bench(config, {}, {});
+TEST(DecoderGeneratorErrorsTest, BadRequestsAreErrors) {
+  const DecoderConfig config = TinyLlamaConfig();
+  DecoderBench bench(config, {}, {});
   bench.SealWithValues(kSeed);
   for (const int64_t capacity : {int64_t{0}, config.max_sequence + 1}) {
-    EXPECT_THAT(LlamaGenerator::Create(&bench.model(), capacity),
+    EXPECT_THAT(DecoderGenerator::Create(&bench.model(), {.capacity = capacity}),
                 StatusIs(absl::StatusCode::kInvalidArgument, "cache"));
   }
-  auto generator = LlamaGenerator::Create(&bench.model(), 4);
+  auto generator = DecoderGenerator::Create(&bench.model(), {.capacity = 4});
   ASSERT_THAT(generator, IsOk());
   std::vector<float> logits(23);
   const std::vector<int32_t> tokens = {1, 2, 3, 4, 5};
@@ -133,24 +133,24 @@ TEST(LlamaGeneratorErrorsTest, BadRequestsAreErrors) {
               StatusIs(absl::StatusCode::kInvalidArgument, "22 logits"));
   const std::vector<int32_t> unknown = {1, 23};
   EXPECT_THAT(append(unknown, 23), StatusIs(absl::StatusCode::kInvalidArgument, "token 23"));
-  EXPECT_EQ((*generator)->length(), 0);
+  EXPECT_EQ((*generator)->length(0), 0);
   EXPECT_THAT(append(std::span(tokens).first(4), 23), IsOk());
   EXPECT_THAT(append(std::span(tokens).first(1), 23),
               StatusIs(absl::StatusCode::kInvalidArgument, "1 tokens after 4"));
 }
 
-TEST(LlamaGeneratorErrorsTest, StoreErrorsLeaveTheLength) {
-  const LlamaConfig config = TinyLlamaConfig();
-  LlamaBench bench(config, {}, {});
+TEST(DecoderGeneratorErrorsTest, StoreErrorsLeaveTheLength) {
+  const DecoderConfig config = TinyLlamaConfig();
+  DecoderBench bench(config, {}, {});
   bench.SealWithValues(kSeed);
-  auto generator = LlamaGenerator::Create(&bench.model(), 4);
+  auto generator = DecoderGenerator::Create(&bench.model(), {.capacity = 4});
   ASSERT_THAT(generator, IsOk());
   std::vector<float> logits(23);
   const std::vector<int32_t> tokens = {1, 2};
   ASSERT_THAT(bench.recording().BeginStep({}), IsOk());  // a step inside a step
   EXPECT_THAT((*generator)->Append(tokens, logits),
               StatusIs(absl::StatusCode::kFailedPrecondition));
-  EXPECT_EQ((*generator)->length(), 0);
+  EXPECT_EQ((*generator)->length(0), 0);
 }
 
 }  // namespace

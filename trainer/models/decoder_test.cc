@@ -1,7 +1,7 @@
 // The whole model: against the reference in double (loss, and every parameter's gradient by central
 // differences), and against itself under what must not change numbers (recomputation, threads,
 // chunk size, dry runs) or only a little (bf16, accumulation).
-#include "trainer/models/llama.h"
+#include "trainer/models/decoder.h"
 
 #include <algorithm>
 #include <cmath>
@@ -15,7 +15,7 @@
 #include "base/testing/status_matchers.h"
 #include "gtest/gtest.h"
 #include "kernels/cross_entropy_head.h"
-#include "trainer/models/testing/llama_bench.h"
+#include "trainer/models/testing/decoder_bench.h"
 
 namespace gantry {
 namespace {
@@ -29,10 +29,10 @@ struct Variant {
   Recompute recompute;
 };
 
-class LlamaVariantTest : public ::testing::TestWithParam<Variant> {
+class DecoderVariantTest : public ::testing::TestWithParam<Variant> {
  protected:
-  static LlamaConfig config() {
-    LlamaConfig config = TinyLlamaConfig();
+  static DecoderConfig config() {
+    DecoderConfig config = TinyLlamaConfig();
     config.tie_embeddings = GetParam().tied;
     config.recompute = GetParam().recompute;
     return config;
@@ -41,7 +41,7 @@ class LlamaVariantTest : public ::testing::TestWithParam<Variant> {
 
 // Central differences of the reference by every element of one parameter.
 std::vector<double> Differences(ReferenceParameters parameters, const std::string& name,
-                                const LlamaConfig& config, const TokenBatch& batch) {
+                                const DecoderConfig& config, const TokenBatch& batch) {
   constexpr double kStep = 1e-5;
   std::vector<double> result;
   for (double& value : parameters.at(name)) {
@@ -56,10 +56,10 @@ std::vector<double> Differences(ReferenceParameters parameters, const std::strin
   return result;
 }
 
-TEST_P(LlamaVariantTest, LossAndGradientsAreTheReferences) {
+TEST_P(DecoderVariantTest, LossAndGradientsAreTheReferences) {
   SCOPED_TRACE(StrCat("seed ", kSeed));
-  const LlamaConfig config = LlamaVariantTest::config();
-  LlamaBench bench(config, {}, {});
+  const DecoderConfig config = DecoderVariantTest::config();
+  DecoderBench bench(config, {}, {});
   bench.SealWithValues(kSeed);
   const RandomBatch batch(config, 2, 5, kSeed);
   const ReferenceParameters parameters = bench.Parameters();
@@ -82,7 +82,7 @@ TEST_P(LlamaVariantTest, LossAndGradientsAreTheReferences) {
   bench.EndStep();
 }
 
-std::vector<std::string> StepEvents(LlamaBench& bench, const RandomBatch& batch) {
+std::vector<std::string> StepEvents(DecoderBench& bench, const RandomBatch& batch) {
   bench.recording().TakeEvents();
   bench.BeginStep({.learning_rate = 1e-3}, 2);
   bench.MicroBatch(batch, 0.1);
@@ -91,9 +91,9 @@ std::vector<std::string> StepEvents(LlamaBench& bench, const RandomBatch& batch)
   return bench.recording().TakeEvents();
 }
 
-TEST_P(LlamaVariantTest, DryRunMakesTheEventsOfRealSteps) {
-  const LlamaConfig config = LlamaVariantTest::config();
-  LlamaBench bench(config, {}, {});
+TEST_P(DecoderVariantTest, DryRunMakesTheEventsOfRealSteps) {
+  const DecoderConfig config = DecoderVariantTest::config();
+  DecoderBench bench(config, {}, {});
   const RandomBatch batch(config, 2, 5, kSeed);
   ASSERT_TRUE(bench.recording().dry_run());
   const std::vector<std::string> dry = StepEvents(bench, batch);
@@ -105,10 +105,10 @@ TEST_P(LlamaVariantTest, DryRunMakesTheEventsOfRealSteps) {
   EXPECT_EQ(ready, 2 * static_cast<int64_t>(bench.model().weights().tensors.size()));
 }
 
-TEST_P(LlamaVariantTest, LossFallsOnAToySequence) {
-  LlamaConfig config = LlamaVariantTest::config();
+TEST_P(DecoderVariantTest, LossFallsOnAToySequence) {
+  DecoderConfig config = DecoderVariantTest::config();
   config.parameter_dtype = DType::kBF16;
-  LlamaBench bench(config, {.compute_dtype = DType::kBF16}, {});
+  DecoderBench bench(config, {.compute_dtype = DType::kBF16}, {});
   ASSERT_THAT(bench.store().Seal(), IsOk());
   ASSERT_THAT(bench.model().InitializeWeights(kSeed), IsOk());
   RandomBatch batch(config, 1, 16, kSeed);
@@ -128,7 +128,7 @@ TEST_P(LlamaVariantTest, LossFallsOnAToySequence) {
   EXPECT_LT(last, 0.3 * first);
 }
 
-INSTANTIATE_TEST_SUITE_P(Variants, LlamaVariantTest,
+INSTANTIATE_TEST_SUITE_P(Variants, DecoderVariantTest,
                          ::testing::Values(Variant{"Plain", false, Recompute::kNone},
                                            Variant{"Recompute", false, Recompute::kLayer},
                                            Variant{"Tied", true, Recompute::kNone},
@@ -136,8 +136,8 @@ INSTANTIATE_TEST_SUITE_P(Variants, LlamaVariantTest,
                          [](const auto& info) { return std::string(info.param.name); });
 
 // Parameters after three steps of two micro-batches.
-ReferenceParameters Train(const LlamaConfig& config, const TestBench::Options& options) {
-  LlamaBench bench(config, options, {});
+ReferenceParameters Train(const DecoderConfig& config, const TestBench::Options& options) {
+  DecoderBench bench(config, options, {});
   bench.SealWithValues(kSeed);
   for (int64_t step = 1; step <= 3; ++step) {
     bench.BeginStep({.learning_rate = 1e-2, .step = step, .max_gradient_norm = 1.0}, 2);
@@ -149,19 +149,19 @@ ReferenceParameters Train(const LlamaConfig& config, const TestBench::Options& o
   return bench.Parameters();
 }
 
-class LlamaTypeTest : public ::testing::TestWithParam<DType> {
+class DecoderTypeTest : public ::testing::TestWithParam<DType> {
  protected:
-  static LlamaConfig config() {
-    LlamaConfig config = TinyLlamaConfig();
+  static DecoderConfig config() {
+    DecoderConfig config = TinyLlamaConfig();
     config.parameter_dtype = GetParam();
     return config;
   }
 };
 
-TEST_P(LlamaTypeTest, RecomputationThreadsAndChunksChangeNoBit) {
-  const LlamaConfig plain = config();
+TEST_P(DecoderTypeTest, RecomputationThreadsAndChunksChangeNoBit) {
+  const DecoderConfig plain = config();
   const ReferenceParameters expected = Train(plain, {.compute_dtype = GetParam()});
-  LlamaConfig recompute = plain;
+  DecoderConfig recompute = plain;
   recompute.recompute = Recompute::kLayer;
   EXPECT_EQ(Train(recompute, {.compute_dtype = GetParam()}), expected);
   EXPECT_EQ(Train(plain, {.compute_dtype = GetParam(), .threads = 1}), expected);
@@ -170,22 +170,22 @@ TEST_P(LlamaTypeTest, RecomputationThreadsAndChunksChangeNoBit) {
       expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, LlamaTypeTest, ::testing::Values(DType::kF32, DType::kBF16),
+INSTANTIATE_TEST_SUITE_P(Types, DecoderTypeTest, ::testing::Values(DType::kF32, DType::kBF16),
                          [](const auto& info) { return std::string(Name(info.param)); });
 
 using Gradients = std::map<std::string, std::vector<float>>;
 
-TEST(LlamaTest, BF16IsCloseToF32) {
-  LlamaConfig config = TinyLlamaConfig();
+TEST(DecoderTest, BF16IsCloseToF32) {
+  DecoderConfig config = TinyLlamaConfig();
   const RandomBatch batch(config, 2, 9, kSeed);
-  LlamaBench exact(config, {}, {});
+  DecoderBench exact(config, {}, {});
   exact.SealWithValues(kSeed);
   exact.BeginStep(kNoChange, 1);
   const LossSum expected = exact.MicroBatch(batch, 1.0);
   config.parameter_dtype = DType::kBF16;
   for (const DType gradient_dtype : {DType::kF32, DType::kBF16}) {
-    LlamaBench rounded(config, {.compute_dtype = DType::kBF16, .gradient_dtype = gradient_dtype},
-                       {});
+    DecoderBench rounded(config, {.compute_dtype = DType::kBF16, .gradient_dtype = gradient_dtype},
+                         {});
     rounded.SealWithValues(kSeed);
     rounded.BeginStep(kNoChange, 1);
     const LossSum loss = rounded.MicroBatch(batch, 1.0);
@@ -196,15 +196,15 @@ TEST(LlamaTest, BF16IsCloseToF32) {
   }
 }
 
-TEST(LlamaTest, AccumulationEqualsTheLargeBatch) {
-  const LlamaConfig config = TinyLlamaConfig();
+TEST(DecoderTest, AccumulationEqualsTheLargeBatch) {
+  const DecoderConfig config = TinyLlamaConfig();
   const RandomBatch whole(config, 6, 5, kSeed);
   const double scale = 1.0 / static_cast<double>(whole.valid_tokens());
-  LlamaBench once(config, {}, {});
+  DecoderBench once(config, {}, {});
   once.SealWithValues(kSeed);
   once.BeginStep(kNoChange, 1);
   const LossSum expected = once.MicroBatch(whole, scale);
-  LlamaBench thrice(config, {}, {});
+  DecoderBench thrice(config, {}, {});
   thrice.SealWithValues(kSeed);
   thrice.BeginStep(kNoChange, 3);
   LossSum sum;
@@ -223,9 +223,9 @@ TEST(LlamaTest, AccumulationEqualsTheLargeBatch) {
   EXPECT_NEAR(thrice.EndStep().gradient_norm, once_norm, 1e-5 * once_norm);
 }
 
-TEST(LlamaTest, EvaluationGivesTheTrainingLoss) {
-  const LlamaConfig config = TinyLlamaConfig();
-  LlamaBench bench(config, {}, {});
+TEST(DecoderTest, EvaluationGivesTheTrainingLoss) {
+  const DecoderConfig config = TinyLlamaConfig();
+  DecoderBench bench(config, {}, {});
   bench.SealWithValues(kSeed);
   const RandomBatch batch(config, 3, 4, kSeed);
   bench.BeginStep(kNoChange, 1);
@@ -245,14 +245,14 @@ TEST(LlamaTest, EvaluationGivesTheTrainingLoss) {
   EXPECT_EQ(bench.EndStep().outcome, StepResult::Outcome::kEvaluated);
 }
 
-TEST(LlamaTest, AnyLossOfTheLogProbabilities) {
-  const LlamaConfig config = TinyLlamaConfig();
+TEST(DecoderTest, AnyLossOfTheLogProbabilities) {
+  const DecoderConfig config = TinyLlamaConfig();
   const RandomBatch batch(config, 2, 5, kSeed);
-  LlamaBench sum(config, {}, {});
+  DecoderBench sum(config, {}, {});
   sum.SealWithValues(kSeed);
   sum.BeginStep(kNoChange, 1);
   sum.MicroBatch(batch, 3.0);
-  LlamaBench any(config, {}, {});
+  DecoderBench any(config, {}, {});
   any.SealWithValues(kSeed);
   any.BeginStep(kNoChange, 1);
   ASSERT_THAT(any.recording().BeginMicroBatch(), IsOk());
@@ -267,19 +267,19 @@ TEST(LlamaTest, AnyLossOfTheLogProbabilities) {
   EXPECT_EQ(any.Gradients(), sum.Gradients());
 }
 
-TEST(LlamaTest, FrozenTensorsCostNothingBackward) {
-  const LlamaConfig config = TinyLlamaConfig();
+TEST(DecoderTest, FrozenTensorsCostNothingBackward) {
+  const DecoderConfig config = TinyLlamaConfig();
   const RandomBatch batch(config, 2, 5, kSeed);
-  LlamaBench full(config, {}, {});
+  DecoderBench full(config, {}, {});
   full.SealWithValues(kSeed);
   full.BeginStep(kNoChange, 1);
   full.MicroBatch(batch, 1.0);
   const auto is_trained = [](std::string_view name) {
     return name == "model.layers.1.mlp.down_proj.weight" || name == "model.norm.weight";
   };
-  LlamaBench some(config, {}, {.trainability = [&](std::string_view name) {
-                    return is_trained(name) ? Trainability::kTrainable : Trainability::kFrozen;
-                  }});
+  DecoderBench some(config, {}, {.trainability = [&](std::string_view name) {
+                      return is_trained(name) ? Trainability::kTrainable : Trainability::kFrozen;
+                    }});
   some.SealWithValues(kSeed);
   some.recording().TakeEvents();
   some.BeginStep(kNoChange, 1);
@@ -296,9 +296,9 @@ TEST(LlamaTest, FrozenTensorsCostNothingBackward) {
                                                "acquire mlp.down_proj backward t18:g="));
 }
 
-TEST(LlamaTest, BadBatchesAreErrors) {
-  const LlamaConfig config = TinyLlamaConfig();
-  LlamaBench bench(config, {}, {});
+TEST(DecoderTest, BadBatchesAreErrors) {
+  const DecoderConfig config = TinyLlamaConfig();
+  DecoderBench bench(config, {}, {});
   bench.SealWithValues(kSeed);
   bench.BeginStep(kNoChange, 1);
   ASSERT_THAT(bench.recording().BeginMicroBatch(), IsOk());
@@ -327,9 +327,9 @@ TEST(LlamaTest, BadBatchesAreErrors) {
   expect_error(RandomBatch(config, 1, 33, kSeed), "33 tokens; the model takes 1 to 32");
 }
 
-TEST(LlamaTest, RunningOutOfMemoryIsAnError) {
-  const LlamaConfig config = TinyLlamaConfig();
-  LlamaBench bench(config, {.activation_slots = 1}, {});
+TEST(DecoderTest, RunningOutOfMemoryIsAnError) {
+  const DecoderConfig config = TinyLlamaConfig();
+  DecoderBench bench(config, {.activation_slots = 1}, {});
   bench.SealWithValues(kSeed);
   bench.BeginStep(kNoChange, 1);
   ASSERT_THAT(bench.recording().BeginMicroBatch(), IsOk());
@@ -340,11 +340,11 @@ TEST(LlamaTest, RunningOutOfMemoryIsAnError) {
   EXPECT_EQ(bench.store().arena().live_slots(), 0);
 }
 
-TEST(LlamaTest, RejectsF16) {
+TEST(DecoderTest, RejectsF16) {
   TestBench bench({});
   ExecutionContext context = bench.context();
   context.compute_dtype = DType::kF16;
-  EXPECT_THAT(LlamaModel::Create(context, TinyLlamaConfig(), {}),
+  EXPECT_THAT(DecoderModel::Create(context, TinyLlamaConfig(), {}),
               StatusIs(absl::StatusCode::kInvalidArgument, "f16"));
 }
 

@@ -1,7 +1,7 @@
-// A Llama-family decoder: pre-norm layers of grouped-query attention with rotary positions and
-// SwiGLU, RMS norms, tied or separate head. Trains over any ParameterStore.
+// A decoder of any of the families in families.h: pre-norm layers of grouped-query attention and a
+// feed-forward part, a tied or separate head. Trains over any ParameterStore.
 //
-//   GANTRY_ASSIGN_OR_RETURN(auto model, LlamaModel::Create(context, config, {}));
+//   GANTRY_ASSIGN_OR_RETURN(auto model, DecoderModel::Create(context, config, {}));
 //   GANTRY_RETURN_IF_ERROR(store->Seal());
 //   GANTRY_RETURN_IF_ERROR(model->InitializeWeights(seed));
 //   GANTRY_RETURN_IF_ERROR(store->BeginStep({.optimizer = adam}));
@@ -17,8 +17,8 @@
 // a step instead of twice a micro-batch, and what all of them save is there at once.
 //
 // Thread-compatible. Does not own what the context points to.
-#ifndef GANTRY_TRAINER_MODELS_LLAMA_H_
-#define GANTRY_TRAINER_MODELS_LLAMA_H_
+#ifndef GANTRY_TRAINER_MODELS_DECODER_H_
+#define GANTRY_TRAINER_MODELS_DECODER_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -33,18 +33,24 @@
 #include "kernels/rope.h"
 #include "trainer/autograd/execution_context.h"
 #include "trainer/autograd/tape.h"
-#include "trainer/models/llama_config.h"
-#include "trainer/models/llama_weights.h"
+#include "trainer/models/decoder_config.h"
+#include "trainer/models/decoder_weights.h"
 #include "trainer/nn/token_log_probability.h"
 
 namespace gantry {
 
-// `sequences` equally long sequences, one behind the other.
+// `sequences` equally long sequences, one behind the other. A sequence may hold several documents
+// (packing): a token sees those of its own document only, and positions start at 0 with each.
+// Padding needs no mask: behind a document's tokens nothing sees it, and in front of them it is a
+// document of its own; its targets are kIgnoreTarget.
 struct TokenBatch {
   int64_t sequences;
   int64_t length;
   std::span<const int32_t> tokens;   // [sequences, length]
   std::span<const int32_t> targets;  // likewise: the token after each, or kIgnoreTarget
+  // Where documents start, as indices of `tokens`, ascending; among them the start of every
+  // sequence. Empty: each sequence is one document. How many there are changes no allocation.
+  std::span<const int32_t> documents = {};
 };
 
 struct LossSum {
@@ -56,13 +62,13 @@ struct LossSum {
 using TokenLoss = absl::FunctionRef<absl::Status(std::span<const float> log_probabilities,
                                                  std::span<float> gradients)>;
 
-class LlamaModel {
+class DecoderModel {
  public:
   // Registers the parameters with context.store, which is not sealed yet. Errors: kInvalidArgument
   // for a bad config or a compute type other than f32 and bf16; those of registration.
-  static absl::StatusOr<std::unique_ptr<LlamaModel>> Create(const ExecutionContext& context,
-                                                            const LlamaConfig& config,
-                                                            const LlamaRegistration& registration);
+  static absl::StatusOr<std::unique_ptr<DecoderModel>> Create(
+      const ExecutionContext& context, const DecoderConfig& config,
+      const DecoderRegistration& registration);
 
   // Random values, a pure function of seed, tensor and element. Between steps, after Seal.
   absl::Status InitializeWeights(uint64_t seed);
@@ -86,13 +92,14 @@ class LlamaModel {
   // The log-probability of each target, 0 where ignored; in an evaluation step.
   absl::Status LogProbabilities(const TokenBatch& batch, std::span<float> log_probabilities);
 
-  const LlamaConfig& config() const { return config_; }
-  const LlamaWeights& weights() const { return weights_; }
+  const DecoderConfig& config() const { return config_; }
+  const DecoderWeights& weights() const { return weights_; }
   const ExecutionContext& context() const { return context_; }
   const RopeTable& rope() const { return rope_; }
 
  private:
-  LlamaModel(const ExecutionContext& context, const LlamaConfig& config, LlamaWeights weights);
+  DecoderModel(const ExecutionContext& context, const DecoderConfig& config,
+               DecoderWeights weights);
 
   absl::Status CheckBatch(const TokenBatch& batch) const;
   // What a loss is told of one of several micro-batches.
@@ -105,12 +112,12 @@ class LlamaModel {
   absl::Status Score(Tape& tape, Var hidden, const ScoredTokens& tokens) const;
   absl::Status Evaluate(Tape& tape, const TokenBatch& batch,
                         std::span<float> log_probabilities) const;
-  absl::StatusOr<Var> Layer(Tape& tape, const Var& input, const LlamaLayerWeights& weights,
+  absl::StatusOr<Var> Layer(Tape& tape, const Var& input, const DecoderLayerWeights& weights,
                             const AttentionShape& shape) const;
 
   ExecutionContext context_;
-  LlamaConfig config_;
-  LlamaWeights weights_;
+  DecoderConfig config_;
+  DecoderWeights weights_;
   RopeTable rope_;
   // Per token of all batches; kept for their memory.
   std::vector<float> log_probabilities_;
@@ -118,11 +125,11 @@ class LlamaModel {
 };
 
 // The parts of a layer that training and generation share.
-absl::StatusOr<Var> LlamaQueryKeyValue(Tape& tape, const Var& input,
-                                       const LlamaLayerWeights& weights);
-absl::StatusOr<Var> LlamaAfterAttention(Tape& tape, const Var& input, Var attended,
-                                        const LlamaLayerWeights& weights);
+absl::StatusOr<Var> DecoderQueryKeyValue(Tape& tape, const Var& input,
+                                         const DecoderLayerWeights& weights);
+absl::StatusOr<Var> DecoderAfterAttention(Tape& tape, const Var& input, Var attended,
+                                          const DecoderLayerWeights& weights);
 
 }  // namespace gantry
 
-#endif  // GANTRY_TRAINER_MODELS_LLAMA_H_
+#endif  // GANTRY_TRAINER_MODELS_DECODER_H_

@@ -1,4 +1,4 @@
-#include "trainer/models/testing/llama_bench.h"
+#include "trainer/models/testing/decoder_bench.h"
 
 #include <algorithm>
 #include <cmath>
@@ -20,7 +20,7 @@ T ValueOrDie(absl::StatusOr<T> result) {
 
 }  // namespace
 
-LlamaConfig TinyLlamaConfig() {
+DecoderConfig TinyLlamaConfig() {
   return {.layers = 2,
           .width = 10,
           .heads = 4,
@@ -34,7 +34,7 @@ LlamaConfig TinyLlamaConfig() {
           .parameter_dtype = DType::kF32};
 }
 
-RandomBatch::RandomBatch(const LlamaConfig& config, int64_t sequence_count, int64_t token_count,
+RandomBatch::RandomBatch(const DecoderConfig& config, int64_t sequence_count, int64_t token_count,
                          uint64_t seed)
     : sequences(sequence_count), length(token_count) {
   const Random random({.seed = seed, .stream = 99});
@@ -51,17 +51,18 @@ int64_t RandomBatch::valid_tokens() const {
   return std::ranges::count_if(targets, [](int32_t target) { return target != kIgnoreTarget; });
 }
 
-LlamaBench::LlamaBench(const LlamaConfig& config, const TestBench::Options& options,
-                       const LlamaRegistration& registration)
+DecoderBench::DecoderBench(const DecoderConfig& config, const TestBench::Options& options,
+                           const DecoderRegistration& registration)
     : bench_(options),
       recording_(&bench_.store()),
       config_(config),
       model_(
-          ValueOrDie(LlamaModel::Create(bench_.ContextOver(&recording_), config, registration))) {}
+          ValueOrDie(DecoderModel::Create(bench_.ContextOver(&recording_), config, registration))) {
+}
 
-void LlamaBench::SealWithValues(uint64_t seed) {
+void DecoderBench::SealWithValues(uint64_t seed) {
   GANTRY_CHECK_OK(store().Seal());
-  for (const LlamaTensor& tensor : model_->weights().tensors) {
+  for (const RegisteredTensor& tensor : model_->weights().tensors) {
     const Random random({.seed = seed, .stream = static_cast<uint64_t>(tensor.tensor.value())});
     std::vector<float> f32;
     for (int64_t i = 0; i < tensor.elements; ++i) {
@@ -76,23 +77,23 @@ void LlamaBench::SealWithValues(uint64_t seed) {
   }
 }
 
-void LlamaBench::BeginStep(const OptimizerStep& step, int64_t micro_batches) {
+void DecoderBench::BeginStep(const OptimizerStep& step, int64_t micro_batches) {
   StepOptions options;
   options.micro_batches = micro_batches;
   options.optimizer = step;
   GANTRY_CHECK_OK(recording_.BeginStep(options));
 }
 
-LossSum LlamaBench::MicroBatch(const RandomBatch& batch, double scale) {
+LossSum DecoderBench::MicroBatch(const RandomBatch& batch, double scale) {
   GANTRY_CHECK_OK(recording_.BeginMicroBatch());
   return ValueOrDie(model_->ForwardBackward(batch.view(), scale));
 }
 
-StepResult LlamaBench::EndStep() { return ValueOrDie(recording_.EndStep()); }
+StepResult DecoderBench::EndStep() { return ValueOrDie(recording_.EndStep()); }
 
-ReferenceParameters LlamaBench::Parameters() {
+ReferenceParameters DecoderBench::Parameters() {
   ReferenceParameters parameters;
-  for (const LlamaTensor& tensor : model_->weights().tensors) {
+  for (const RegisteredTensor& tensor : model_->weights().tensors) {
     std::vector<float> f32(static_cast<size_t>(tensor.elements));
     std::vector<BFloat16> bf16(f32.size());
     const auto bytes = config_.parameter_dtype == DType::kF32
@@ -107,9 +108,9 @@ ReferenceParameters LlamaBench::Parameters() {
   return parameters;
 }
 
-std::map<std::string, std::vector<float>> LlamaBench::Gradients() {
+std::map<std::string, std::vector<float>> DecoderBench::Gradients() {
   std::map<std::string, std::vector<float>> gradients;
-  for (const LlamaTensor& tensor : model_->weights().tensors) {
+  for (const RegisteredTensor& tensor : model_->weights().tensors) {
     if (store().layout().tensor(tensor.tensor).trainability == Trainability::kFrozen) continue;
     gradients[tensor.name] = ValueOrDie(store().Gradient(tensor.tensor));
   }
