@@ -3,6 +3,10 @@
 //   out[t] = sum over s <= t of softmax(scale * q[t] . k[s]) v[s],   per head;
 //   query head h reads key/value head h / (query_heads / kv_heads).
 //
+// With a window W only the W keys t - W < s <= t are seen. A sequence may hold several documents
+// (packing): a token then sees keys of its own document only. A document's results have the same
+// bits wherever it lies.
+//
 // Never holds a [tokens, tokens] matrix: keys are visited in tiles of 64 with a running maximum and
 // sum (flash attention); the forward pass keeps the logarithm of each row's sum of exponentials,
 // from which the backward pass recomputes the probabilities tile by tile.
@@ -34,9 +38,14 @@ struct AttentionShape {
   int64_t query_heads;  // a multiple of kv_heads
   int64_t kv_heads;
   int64_t head_dim;
+  int64_t window = 0;  // keys that a query sees, itself included; 0: all before it
 
   int64_t group() const { return query_heads / kv_heads; }
 };
+
+// Where documents start, as rows of q, ascending; among them the first row of every sequence.
+// Empty: each sequence is one document.
+using DocumentStarts = std::span<const int32_t>;
 
 struct AttentionForwardArgs {
   AttentionShape shape;
@@ -47,6 +56,10 @@ struct AttentionForwardArgs {
   MatrixView out;                  // may not overlap the inputs
   std::span<float> log_sum_exp;    // [batch, query_heads, tokens]
   std::span<std::byte> workspace;  // aligned as kWorkspaceAlignment says
+  DocumentStarts documents = {};
+  // Rows that k and v have in front of the first query's own: an earlier part of the sequence, from
+  // a cache. Above 0 only with one sequence of one document.
+  int64_t cached = 0;
 };
 // Parallel over batch, key/value heads and tiles of about 128 query rows.
 void AttentionForward(const KernelContext& context, const AttentionForwardArgs& args);
@@ -67,6 +80,7 @@ struct AttentionBackwardArgs {
   MatrixView grad_k;
   MatrixView grad_v;
   std::span<std::byte> workspace;
+  DocumentStarts documents = {};
 };
 // Parallel over batch and key/value heads.
 void AttentionBackward(const KernelContext& context, const AttentionBackwardArgs& args);

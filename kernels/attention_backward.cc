@@ -56,15 +56,6 @@ struct AttentionBackwardScratch {
   }
 };
 
-// A tile of queries against a tile of keys.
-struct AttentionBackwardTile {
-  AttentionHead head;
-  int64_t query;   // first token
-  int64_t tokens;  // query tokens
-  int64_t key;     // first key
-  int64_t keys;
-};
-
 }  // namespace gantry
 #endif  // GANTRY_KERNELS_ATTENTION_BACKWARD_TYPES_
 
@@ -89,25 +80,30 @@ void ComputeDeltas(const AttentionBackwardArgs& args, const AttentionHead& head,
 }
 
 // From scores (in probabilities) and grad_probabilities (in grad_scores) to what the names say.
-void SoftmaxBackwardTile(const AttentionBackwardArgs& args, const AttentionBackwardTile& tile,
-                         int64_t first_row, const AttentionBackwardScratch& s) {
+void SoftmaxBackwardTile(const AttentionBackwardArgs& args, const AttentionTile& tile,
+                         const AttentionBackwardScratch& s) {
   const AttentionShape& shape = args.shape;
   const int64_t group = shape.group();
   const V16 scale = Set(args.scale);
-  for (int64_t row = first_row; row < tile.tokens * group; ++row) {
+  const AttentionRows rows = RowsThatSee(shape, tile);
+  for (int64_t row = rows.first; row < rows.end; ++row) {
     const int64_t token = tile.query + row / group;
     const int64_t head = tile.head.kv_head * group + row % group;
     const int64_t index = (tile.head.batch * shape.query_heads + head) * shape.tokens + token;
     const V16 log_sum_exp = Set(args.log_sum_exp[static_cast<size_t>(index)]);
     const V16 delta = Set(s.deltas[tile.query * group + row]);
-    const int64_t visible = std::min(tile.keys, token - tile.key + 1);
+    const int64_t hidden = VisibleFirst(shape, tile, token);
+    const int64_t visible = VisibleEnd(tile, token);
+    const auto masked = [&](const V16& value, int64_t i) {
+      return KeepFrom(KeepFirst(value, visible - i, 0.0f), hidden - i, 0.0f);
+    };
     float* p = s.probabilities + row * kKeyTile;
     float* g = s.grad_scores + row * kKeyTile;
     for (int64_t i = 0; i < visible; i += 16) {
-      const V16 probability = KeepFirst(Exp(Load(p + i) * scale - log_sum_exp), visible - i, 0.0f);
+      const V16 probability = masked(Exp(Load(p + i) * scale - log_sum_exp), i);
       const V16 grad_score = (probability * (Load(g + i) - delta)) * scale;
       Store(probability, p + i);
-      Store(KeepFirst(grad_score, visible - i, 0.0f), g + i);
+      Store(masked(grad_score, i), g + i);
     }
     for (int64_t i = RoundUp(visible, 16); i < kKeyTile; i += 16) {
       Store(Zero(), p + i);
@@ -117,7 +113,7 @@ void SoftmaxBackwardTile(const AttentionBackwardArgs& args, const AttentionBackw
 }
 
 template <typename T>
-void BackwardQueryTile(const AttentionBackwardArgs& args, const AttentionBackwardTile& tile,
+void BackwardQueryTile(const AttentionBackwardArgs& args, const AttentionTile& tile,
                        const AttentionBackwardScratch& s) {
   const int64_t group = args.shape.group();
   const int64_t dim = args.shape.head_dim;
@@ -125,8 +121,9 @@ void BackwardQueryTile(const AttentionBackwardArgs& args, const AttentionBackwar
   const HeadRows query_rows = QueryRows(args.shape, tile.head, tile.query, tile.tokens);
   PackRows<T>(args.q, query_rows, s.queries);
   PackRows<T>(args.grad_out, query_rows, s.grad_out);
-  const int64_t first = std::max<int64_t>(0, tile.key - tile.query) * group;
-  const int64_t rows = tile.tokens * group - first;
+  const AttentionRows seeing = RowsThatSee(args.shape, tile);
+  const int64_t first = seeing.first;
+  const int64_t rows = seeing.end - seeing.first;
   const int64_t padded_keys = RoundUp(tile.keys, 16);
   const float* queries = s.queries + first * padded;
   const float* grad_out = s.grad_out + first * padded;
@@ -144,7 +141,7 @@ void BackwardQueryTile(const AttentionBackwardArgs& args, const AttentionBackwar
   TileGemm({.m = rows, .n = padded_keys, .k = dim},
            {.data = grad_out, .row_stride = padded, .column_stride = 1},
            {.data = s.values_t, .row_stride = kKeyTile}, scores_into(g));
-  SoftmaxBackwardTile(args, tile, first, s);
+  SoftmaxBackwardTile(args, tile, s);
   TileGemm({.m = tile.keys, .n = padded, .k = rows},
            {.data = p, .row_stride = 1, .column_stride = kKeyTile},
            {.data = grad_out, .row_stride = padded}, add_into(s.grad_v));
@@ -157,10 +154,11 @@ void BackwardQueryTile(const AttentionBackwardArgs& args, const AttentionBackwar
            add_into(s.grad_q + (tile.query * group + first) * padded));
 }
 
-// All queries that see one tile of keys; tile.query and tile.tokens are set here.
+// All queries that see one tile of keys; tile.query and tile.tokens are set here. Tiles of queries
+// lie at multiples of their size from the document's start.
 template <typename T>
-void BackwardKeyTile(const AttentionBackwardArgs& args, AttentionBackwardTile tile,
-                     const AttentionBackwardScratch& s) {
+void BackwardKeyTile(const AttentionBackwardArgs& args, const AttentionDocument& document,
+                     AttentionTile tile, const AttentionBackwardScratch& s) {
   const AttentionShape& shape = args.shape;
   const int64_t padded = PaddedHeadDim(shape);
   const HeadRows keys = KeyRows(shape, tile.head, tile.key, tile.keys);
@@ -171,9 +169,11 @@ void BackwardKeyTile(const AttentionBackwardArgs& args, AttentionBackwardTile ti
   std::fill_n(s.grad_k, kKeyTile * padded, 0.0f);
   std::fill_n(s.grad_v, kKeyTile * padded, 0.0f);
   const int64_t tile_tokens = QueryTileTokens(shape);
-  for (tile.query = tile.key / tile_tokens * tile_tokens; tile.query < shape.tokens;
-       tile.query += tile_tokens) {
-    tile.tokens = std::min(tile_tokens, shape.tokens - tile.query);
+  int64_t end = document.end;
+  if (shape.window > 0) end = std::min(end, tile.key + tile.keys + shape.window - 1);
+  tile.query = document.begin + (tile.key - document.begin) / tile_tokens * tile_tokens;
+  for (; tile.query < end; tile.query += tile_tokens) {
+    tile.tokens = std::min(tile_tokens, end - tile.query);
     BackwardQueryTile<T>(args, tile, s);
   }
   UnpackRows<T>(s.grad_k, keys, args.grad_k);
@@ -186,14 +186,18 @@ void BackwardHead(const AttentionBackwardArgs& args, const AttentionHead& head,
   std::fill_n(s.grad_q, shape.tokens * shape.group() * PaddedHeadDim(shape), 0.0f);
   WithElementType(args.q.dtype, [&]<typename T>(T*) {
     ComputeDeltas<T>(args, head, s.deltas);
-    for (int64_t key = 0; key < shape.tokens; key += kKeyTile) {
-      BackwardKeyTile<T>(args,
-                         {.head = head,
-                          .query = 0,
-                          .tokens = 0,
-                          .key = key,
-                          .keys = std::min(kKeyTile, shape.tokens - key)},
-                         s);
+    AttentionDocument document = {.begin = 0, .end = 0};
+    while (document.end < shape.tokens) {
+      document = DocumentOf(shape, args.documents, head.batch, document.end);
+      for (int64_t key = document.begin; key < document.end; key += kKeyTile) {
+        BackwardKeyTile<T>(args, document,
+                           {.head = head,
+                            .query = 0,
+                            .tokens = 0,
+                            .key = key,
+                            .keys = std::min(kKeyTile, document.end - key)},
+                           s);
+      }
     }
     UnpackRows<T>(s.grad_q, QueryRows(shape, head, 0, shape.tokens), args.grad_q);
   });
@@ -224,6 +228,7 @@ void CheckBackward(const AttentionBackwardArgs& args) {
   const MatrixShape query = {.rows = rows, .cols = shape.query_heads * shape.head_dim};
   const MatrixShape key = {.rows = rows, .cols = shape.kv_heads * shape.head_dim};
   const DType dtype = args.q.dtype;
+  GANTRY_CHECK_GE(shape.window, 0);
   CheckMatrix(args.q, query, dtype, "q");
   CheckMatrix(args.out, query, dtype, "out");
   CheckMatrix(args.grad_out, query, dtype, "grad_out");

@@ -55,15 +55,6 @@ struct AttentionForwardScratch {
   }
 };
 
-// A tile of queries against a tile of keys.
-struct AttentionForwardTile {
-  AttentionHead head;
-  int64_t query;   // first token
-  int64_t tokens;  // query tokens
-  int64_t key;     // first key
-  int64_t keys;
-};
-
 }  // namespace gantry
 #endif  // GANTRY_KERNELS_ATTENTION_FORWARD_TYPES_
 
@@ -71,26 +62,23 @@ HWY_BEFORE_NAMESPACE();
 namespace gantry {
 namespace HWY_NAMESPACE {
 
-// Keys of the tile that a row may see, at least one.
-HWY_INLINE int64_t VisibleKeys(const AttentionForwardTile& tile, int64_t token) {
-  return std::min(tile.keys, token - tile.key + 1);
-}
-
 // Turns scores into probabilities relative to the new running maximum, and rescales what the rows
 // have summed so far.
-void SoftmaxTile(const AttentionForwardArgs& args, const AttentionForwardTile& tile,
-                 int64_t first_row, const AttentionForwardScratch& s) {
+void SoftmaxTile(const AttentionForwardArgs& args, const AttentionTile& tile,
+                 const AttentionForwardScratch& s) {
   const int64_t group = args.shape.group();
   const int64_t padded = PaddedHeadDim(args.shape);
-  const int64_t rows = tile.tokens * group;
+  const AttentionRows rows = RowsThatSee(args.shape, tile);
   const V16 scale = Set(args.scale);
   const float lowest = -std::numeric_limits<float>::infinity();
-  for (int64_t row = first_row; row < rows; ++row) {
-    const int64_t visible = VisibleKeys(tile, tile.query + row / group);
+  for (int64_t row = rows.first; row < rows.end; ++row) {
+    const int64_t hidden = VisibleFirst(args.shape, tile, tile.query + row / group);
+    const int64_t visible = VisibleEnd(tile, tile.query + row / group);
     float* scores = s.scores + row * kKeyTile;
     V16 maximum = Set(s.maxima[row]);
     for (int64_t i = 0; i < visible; i += 16) {
-      const V16 scaled = KeepFirst(Load(scores + i) * scale, visible - i, lowest);
+      const V16 scaled =
+          KeepFrom(KeepFirst(Load(scores + i) * scale, visible - i, lowest), hidden - i, lowest);
       Store(scaled, scores + i);
       maximum = Max(scaled, maximum);
     }
@@ -98,11 +86,11 @@ void SoftmaxTile(const AttentionForwardArgs& args, const AttentionForwardTile& t
     s.corrections[row] = s.maxima[row] - new_maximum;
     s.maxima[row] = new_maximum;
   }
-  for (int64_t row = first_row / 16 * 16; row < rows; row += 16) {
+  for (int64_t row = rows.first / 16 * 16; row < rows.end; row += 16) {
     Store(Exp(Load(s.corrections + row)), s.corrections + row);
   }
-  for (int64_t row = first_row; row < rows; ++row) {
-    const int64_t visible = VisibleKeys(tile, tile.query + row / group);
+  for (int64_t row = rows.first; row < rows.end; ++row) {
+    const int64_t visible = VisibleEnd(tile, tile.query + row / group);
     float* scores = s.scores + row * kKeyTile;
     const V16 maximum = Set(s.maxima[row]);
     V16 sum = Zero();
@@ -121,24 +109,24 @@ void SoftmaxTile(const AttentionForwardArgs& args, const AttentionForwardTile& t
 }
 
 template <typename T>
-void AddKeyTile(const AttentionForwardArgs& args, const AttentionForwardTile& tile,
+void AddKeyTile(const AttentionForwardArgs& args, const AttentionTile& tile,
                 const AttentionForwardScratch& s) {
-  const int64_t group = args.shape.group();
   const int64_t dim = args.shape.head_dim;
   const int64_t padded = PaddedHeadDim(args.shape);
   const HeadRows keys = KeyRows(args.shape, tile.head, tile.key, tile.keys);
   PackRows<T>(args.k, keys, s.keys);
   TransposeKeys(s.keys, tile.keys, dim, s.keys_t);
   PackRows<T>(args.v, keys, s.values);
-  const int64_t first_row = std::max<int64_t>(0, tile.key - tile.query) * group;
-  const int64_t rows = tile.tokens * group - first_row;
+  const AttentionRows seeing = RowsThatSee(args.shape, tile);
+  const int64_t first_row = seeing.first;
+  const int64_t rows = seeing.end - seeing.first;
   TileGemm({.m = rows, .n = RoundUp(tile.keys, 16), .k = dim},
            {.data = s.queries + first_row * padded, .row_stride = padded, .column_stride = 1},
            {.data = s.keys_t, .row_stride = kKeyTile},
            {.data = s.scores + first_row * kKeyTile,
             .row_stride = kKeyTile,
             .accumulate = Accumulate::kOverwrite});
-  SoftmaxTile(args, tile, first_row, s);
+  SoftmaxTile(args, tile, s);
   TileGemm(
       {.m = rows, .n = padded, .k = tile.keys},
       {.data = s.scores + first_row * kKeyTile, .row_stride = kKeyTile, .column_stride = 1},
@@ -148,7 +136,7 @@ void AddKeyTile(const AttentionForwardArgs& args, const AttentionForwardTile& ti
 
 // Divides by the sums and stores the outputs and the logarithms of the sums.
 template <typename T>
-void FinishTile(const AttentionForwardArgs& args, const AttentionForwardTile& tile,
+void FinishTile(const AttentionForwardArgs& args, const AttentionTile& tile,
                 const AttentionForwardScratch& s) {
   const AttentionShape& shape = args.shape;
   const int64_t group = shape.group();
@@ -159,14 +147,16 @@ void FinishTile(const AttentionForwardArgs& args, const AttentionForwardTile& ti
     for (int64_t i = 0; i < padded; i += 16) Store(Load(out + i) / sum, out + i);
     const int64_t head = tile.head.kv_head * group + row % group;
     const int64_t index = (tile.head.batch * shape.query_heads + head) * shape.tokens;
-    args.log_sum_exp[static_cast<size_t>(index + tile.query + row / group)] =
+    args.log_sum_exp[static_cast<size_t>(index + tile.query - args.cached + row / group)] =
         static_cast<float>(s.maxima[row] + std::log(static_cast<double>(s.sums[row])));
   }
-  UnpackRows<T>(s.out, QueryRows(shape, tile.head, tile.query, tile.tokens), args.out);
+  UnpackRows<T>(s.out, QueryRows(shape, tile.head, tile.query - args.cached, tile.tokens),
+                args.out);
 }
 
-// All keys of one tile of queries; tile.key and tile.keys are set here.
-void ForwardQueryTile(const AttentionForwardArgs& args, AttentionForwardTile tile,
+// All keys of one tile of queries of a document that begins with tile.key; sets tile.keys, and
+// tile.key for each tile of keys. These lie at multiples of their size from the document's start.
+void ForwardQueryTile(const AttentionForwardArgs& args, AttentionTile tile,
                       const AttentionForwardScratch& s) {
   const int64_t rows = QueryTileRows(args.shape);
   std::fill_n(s.out, rows * PaddedHeadDim(args.shape), 0.0f);
@@ -174,9 +164,14 @@ void ForwardQueryTile(const AttentionForwardArgs& args, AttentionForwardTile til
   std::fill_n(s.corrections, rows, 0.0f);
   std::fill_n(s.maxima, rows, -std::numeric_limits<float>::infinity());
   WithElementType(args.q.dtype, [&]<typename T>(T*) {
-    PackRows<T>(args.q, QueryRows(args.shape, tile.head, tile.query, tile.tokens), s.queries);
+    PackRows<T>(args.q, QueryRows(args.shape, tile.head, tile.query - args.cached, tile.tokens),
+                s.queries);
     const int64_t end = tile.query + tile.tokens;
-    for (tile.key = 0; tile.key < end; tile.key += kKeyTile) {
+    // Keys that no query of the tile sees any more.
+    const int64_t passed =
+        args.shape.window == 0 ? 0 : tile.query - args.shape.window + 1 - tile.key;
+    tile.key += std::max<int64_t>(0, passed) / kKeyTile * kKeyTile;
+    for (; tile.key < end; tile.key += kKeyTile) {
       tile.keys = std::min(kKeyTile, end - tile.key);
       AddKeyTile<T>(args, tile, s);
     }
@@ -207,7 +202,10 @@ void CheckForward(const AttentionForwardArgs& args) {
       << shape.query_heads << " query heads, " << shape.kv_heads << " key/value heads";
   const int64_t rows = shape.batch * shape.tokens;
   const MatrixShape query = {.rows = rows, .cols = shape.query_heads * shape.head_dim};
-  const MatrixShape key = {.rows = rows, .cols = shape.kv_heads * shape.head_dim};
+  const MatrixShape key = {.rows = rows + args.cached, .cols = shape.kv_heads * shape.head_dim};
+  GANTRY_CHECK_GE(shape.window, 0);
+  GANTRY_CHECK(args.cached == 0 || (shape.batch == 1 && args.documents.empty()))
+      << args.cached << " cached of " << shape.batch << " sequences";
   CheckMatrix(args.q, query, args.q.dtype, "q");
   CheckMatrix(args.k, key, args.q.dtype, "k");
   CheckMatrix(args.v, key, args.q.dtype, "v");
@@ -232,13 +230,20 @@ void AttentionForward(const KernelContext& context, const AttentionForwardArgs& 
     const auto slot = slots.Acquire();
     WorkspaceCursor cursor(slot.memory());
     const AttentionForwardScratch scratch = AttentionForwardScratch::Take(cursor, shape);
-    const AttentionForwardTile tile = {
-        .head = {.batch = head / shape.kv_heads, .kv_head = head % shape.kv_heads},
-        .query = query,
-        .tokens = std::min(tile_tokens, shape.tokens - query),
-        .key = 0,
-        .keys = 0};
-    HWY_DYNAMIC_DISPATCH(ForwardQueryTile)(args, tile, scratch);
+    const int64_t batch = head / shape.kv_heads;
+    const int64_t end = std::min(query + tile_tokens, shape.tokens);
+    // The part of the tile in each document.
+    for (int64_t token = query; token < end;) {
+      const AttentionDocument document = DocumentOf(shape, args.documents, batch, token);
+      const int64_t tokens = std::min(document.end, end) - token;
+      const AttentionTile tile = {.head = {.batch = batch, .kv_head = head % shape.kv_heads},
+                                  .query = args.cached + token,
+                                  .tokens = tokens,
+                                  .key = document.begin,
+                                  .keys = 0};
+      HWY_DYNAMIC_DISPATCH(ForwardQueryTile)(args, tile, scratch);
+      token += tokens;
+    }
   });
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "base/bytes.h"
+#include "base/check.h"
 #include "kernels/attention.h"
 #include "kernels/views.h"
 
@@ -29,6 +30,55 @@ struct AttentionHead {
   int64_t batch;
   int64_t kv_head;
 };
+
+// Tokens of a sequence that see each other.
+struct AttentionDocument {
+  int64_t begin;
+  int64_t end;
+};
+// The document that a token of a sequence lies in.
+inline AttentionDocument DocumentOf(const AttentionShape& shape, DocumentStarts documents,
+                                    int64_t batch, int64_t token) {
+  if (documents.empty()) return {.begin = 0, .end = shape.tokens};
+  const int64_t first_row = batch * shape.tokens;
+  const auto next = std::upper_bound(documents.begin(), documents.end(), first_row + token);
+  GANTRY_CHECK(next != documents.begin()) << "no document starts at or before " << token;
+  const AttentionDocument document = {
+      .begin = *(next - 1) - first_row,
+      .end = next == documents.end() ? shape.tokens : *next - first_row};
+  GANTRY_CHECK(document.begin >= 0 && document.end <= shape.tokens)
+      << "sequence " << batch << " has no document that starts with it";
+  return document;
+}
+
+// A tile of queries against a tile of keys; all numbers are tokens of the sequence.
+struct AttentionTile {
+  AttentionHead head;
+  int64_t query;   // first token
+  int64_t tokens;  // query tokens
+  int64_t key;     // first key
+  int64_t keys;
+};
+
+// Keys of the tile that a query sees lie in [first, end).
+inline int64_t VisibleEnd(const AttentionTile& tile, int64_t token) {
+  return std::min(tile.keys, token - tile.key + 1);
+}
+inline int64_t VisibleFirst(const AttentionShape& shape, const AttentionTile& tile, int64_t token) {
+  return shape.window == 0 ? 0 : std::max<int64_t>(0, token - shape.window + 1 - tile.key);
+}
+
+// Rows of the tile of queries that see at least one of its keys.
+struct AttentionRows {
+  int64_t first;
+  int64_t end;
+};
+inline AttentionRows RowsThatSee(const AttentionShape& shape, const AttentionTile& tile) {
+  const int64_t first = std::max<int64_t>(0, tile.key - tile.query);
+  int64_t end = tile.tokens;
+  if (shape.window > 0) end = std::min(end, tile.key + tile.keys + shape.window - 1 - tile.query);
+  return {.first = first * shape.group(), .end = end * shape.group()};
+}
 
 // Consecutive rows of one or more adjacent heads in a [batch * tokens, heads * head_dim] matrix.
 struct HeadRows {
@@ -73,6 +123,21 @@ inline HeadRows KeyRows(const AttentionShape& shape, const AttentionHead& head, 
 HWY_BEFORE_NAMESPACE();
 namespace gantry {
 namespace HWY_NAMESPACE {
+
+// Lanes below `first` become `fill`.
+HWY_INLINE V16 KeepFrom(const V16& value, int64_t first, float fill) {
+  if (HWY_LIKELY(first <= 0)) return value;
+  V16 out;
+  GANTRY_UNROLL
+  for (int i = 0; i < kRegisters; ++i) {
+    IntRegister lane;
+    GANTRY_UNROLL
+    for (int j = 0; j < kLanes; ++j) lane[j] = i * kLanes + j;
+    const FloatRegister filled = fill - FloatRegister{};
+    out.r[i] = lane < static_cast<int32_t>(first) ? filled : value.r[i];
+  }
+  return out;
+}
 
 // to[row * heads + head, 0 .. padded) = the head's vector as float, padded with zeros to a
 // multiple of 16.

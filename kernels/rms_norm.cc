@@ -6,7 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
-#include "kernels/convert.h"
+#include "kernels/column_sums.h"
 #include "kernels/kernel_context.h"
 #include "kernels/simd_targets.h"
 #include "kernels/views.h"
@@ -39,22 +39,25 @@ HWY_INLINE void AddRow(const T* x, const T* residual, int64_t cols, T* sum) {
 }
 
 void RmsNormForwardRow(const RmsNormForwardArgs& args, int64_t row) {
-  const int64_t cols = args.x.cols;
+  const int64_t channels = args.weight.size;
   WithElementType(args.x.dtype, [&]<typename T>(T*) {
     const T* h = args.x.Row<T>(row);
     if (args.residual.has_value()) {
-      AddRow(h, args.residual->Row<T>(row), cols, args.sum->Row<T>(row));
+      AddRow(h, args.residual->Row<T>(row), args.x.cols, args.sum->Row<T>(row));
       h = args.sum->Row<T>(row);
     }
-    const float squares = SumChunks(cols, [&](int64_t i, int64_t count) {
-      const V16 value = LoadFirst(h + i, count);
-      return value * value;
-    });
-    const float rstd = 1.0f / std::sqrt(squares / static_cast<float>(cols) + args.epsilon);
-    args.rstd[static_cast<size_t>(row)] = rstd;
-    WithElementType(args.weight.dtype, [&]<typename W>(W*) {
-      NormaliseRow(h, args.weight.As<W>(), rstd, cols, args.y.Row<T>(row));
-    });
+    T* y = args.y.Row<T>(row);
+    for (int64_t group = 0; group < args.groups; ++group, h += channels, y += channels) {
+      const float squares = SumChunks(channels, [&](int64_t i, int64_t count) {
+        const V16 value = LoadFirst(h + i, count);
+        return value * value;
+      });
+      const float rstd = 1.0f / std::sqrt(squares / static_cast<float>(channels) + args.epsilon);
+      args.rstd[static_cast<size_t>(row * args.groups + group)] = rstd;
+      WithElementType(args.weight.dtype, [&]<typename W>(W*) {
+        NormaliseRow(h, args.weight.As<W>(), rstd, channels, y);
+      });
+    }
   });
 }
 
@@ -93,29 +96,22 @@ HWY_INLINE void BackwardOfRow(const BackwardRow<T>& row, const W* weight) {
 }
 
 void RmsNormBackwardRow(const RmsNormBackwardArgs& args, int64_t row, float* weight_sums) {
+  const int64_t channels = args.weight.size;
   WithElementType(args.h.dtype, [&]<typename T>(T*) {
-    const BackwardRow<T> view = {
-        .h = args.h.Row<T>(row),
-        .grad_y = args.grad_y.Row<T>(row),
-        .grad_residual = args.grad_residual ? args.grad_residual->Row<T>(row) : nullptr,
-        .grad_h = args.grad_h.Row<T>(row),
-        .weight_sums = weight_sums,
-        .rstd = args.rstd[static_cast<size_t>(row)],
-        .cols = args.h.cols};
-    WithElementType(args.weight.dtype,
-                    [&]<typename W>(W*) { BackwardOfRow(view, args.weight.As<W>()); });
-  });
-}
-
-// sums[i] = sum over `blocks` rows of `partials`, in order, for columns begin .. end-1.
-void SumBlocks(const MatrixShape& shape, float* partials, int64_t begin, int64_t end) {
-  for (int64_t i = begin; i < end; i += 16) {
-    V16 sum = LoadFirst(partials + i, end - i);
-    for (int64_t block = 1; block < shape.rows; ++block) {
-      sum = sum + LoadFirst(partials + block * shape.cols + i, end - i);
+    for (int64_t group = 0; group < args.groups; ++group) {
+      const int64_t column = group * channels;
+      const BackwardRow<T> view = {
+          .h = args.h.Row<T>(row) + column,
+          .grad_y = args.grad_y.Row<T>(row) + column,
+          .grad_residual = args.grad_residual ? args.grad_residual->Row<T>(row) + column : nullptr,
+          .grad_h = args.grad_h.Row<T>(row) + column,
+          .weight_sums = weight_sums,
+          .rstd = args.rstd[static_cast<size_t>(row * args.groups + group)],
+          .cols = channels};
+      WithElementType(args.weight.dtype,
+                      [&]<typename W>(W*) { BackwardOfRow(view, args.weight.As<W>()); });
     }
-    StoreFirst(sum, partials + i, end - i);
-  }
+  });
 }
 
 }  // namespace HWY_NAMESPACE
@@ -127,18 +123,13 @@ namespace gantry {
 
 HWY_EXPORT(RmsNormForwardRow);
 HWY_EXPORT(RmsNormBackwardRow);
-HWY_EXPORT(SumBlocks);
 
 namespace {
 
 constexpr int64_t kForwardRowsPerTask = 16;
-constexpr int64_t kColumnsPerTask = 512;
-
-// Blocks of rows whose weight gradients are summed apart: at least 64 rows, at most 64 blocks.
-int64_t RowsPerBlock(int64_t rows) { return std::max<int64_t>(64, CeilDiv(rows, 64)); }
 
 float* TakePartials(WorkspaceCursor& cursor, MatrixShape shape) {
-  return cursor.Take<float>(CeilDiv(shape.rows, RowsPerBlock(shape.rows)) * shape.cols);
+  return cursor.Take<float>(SumBlockCount(shape.rows) * shape.cols);
 }
 
 void CheckBackward(const RmsNormBackwardArgs& args) {
@@ -148,9 +139,9 @@ void CheckBackward(const RmsNormBackwardArgs& args) {
   if (args.grad_residual) {
     CheckMatrix(*args.grad_residual, shape, args.h.dtype, "grad_residual");
   }
-  GANTRY_CHECK_EQ(args.weight.size, shape.cols);
-  GANTRY_CHECK_EQ(static_cast<int64_t>(args.rstd.size()), shape.rows);
-  if (args.grad_weight) GANTRY_CHECK_EQ(args.grad_weight->size, shape.cols);
+  GANTRY_CHECK_EQ(args.weight.size * args.groups, shape.cols);
+  GANTRY_CHECK_EQ(static_cast<int64_t>(args.rstd.size()), shape.rows * args.groups);
+  if (args.grad_weight) GANTRY_CHECK_EQ(args.grad_weight->size, args.weight.size);
 }
 
 }  // namespace
@@ -163,8 +154,8 @@ void RmsNormForward(const KernelContext& context, const RmsNormForwardArgs& args
     CheckMatrix(*args.residual, shape, args.x.dtype, "residual");
     CheckMatrix(*args.sum, shape, args.x.dtype, "sum");
   }
-  GANTRY_CHECK_EQ(args.weight.size, shape.cols);
-  GANTRY_CHECK_EQ(static_cast<int64_t>(args.rstd.size()), shape.rows);
+  GANTRY_CHECK_EQ(args.weight.size * args.groups, shape.cols);
+  GANTRY_CHECK_EQ(static_cast<int64_t>(args.rstd.size()), shape.rows * args.groups);
   context.team->For({.count = shape.rows, .grain = kForwardRowsPerTask},
                     [&](int64_t begin, int64_t end) {
                       for (int64_t row = begin; row < end; ++row) {
@@ -175,13 +166,13 @@ void RmsNormForward(const KernelContext& context, const RmsNormForwardArgs& args
 
 void RmsNormBackward(const KernelContext& context, const RmsNormBackwardArgs& args) {
   CheckBackward(args);
-  const MatrixShape shape = ShapeOf(args.h);
+  const MatrixShape shape = {.rows = args.h.rows, .cols = args.weight.size};
   float* partials = nullptr;
   if (args.grad_weight) {
     WorkspaceCursor cursor(args.workspace);
     partials = TakePartials(cursor, shape);
   }
-  const int64_t rows_per_block = RowsPerBlock(shape.rows);
+  const int64_t rows_per_block = SumBlockRows(shape.rows);
   context.team->For({.count = shape.rows, .grain = rows_per_block},
                     [&](int64_t begin, int64_t end) {
                       float* sums = nullptr;
@@ -194,17 +185,11 @@ void RmsNormBackward(const KernelContext& context, const RmsNormBackwardArgs& ar
                       }
                     });
   if (!args.grad_weight) return;
-  const VectorView grad_weight = *args.grad_weight;
-  if (shape.rows == 0) {
-    if (args.accumulate == Accumulate::kOverwrite) FillZero(grad_weight);
-    return;
-  }
-  const MatrixShape blocks = {.rows = CeilDiv(shape.rows, rows_per_block), .cols = shape.cols};
-  context.team->For(
-      {.count = shape.cols, .grain = kColumnsPerTask}, [&](int64_t begin, int64_t end) {
-        HWY_DYNAMIC_DISPATCH(SumBlocks)(blocks, partials, begin, end);
-        ConvertFromFloat(partials + begin, grad_weight.Part(begin, end - begin), args.accumulate);
-      });
+  SumBlocks(context, {.partials = partials,
+                      .blocks = SumBlockCount(shape.rows),
+                      .row_stride = shape.cols,
+                      .to = *args.grad_weight,
+                      .accumulate = args.accumulate});
 }
 
 Bytes RmsNormBackwardWorkspace(MatrixShape shape) {

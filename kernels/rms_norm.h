@@ -1,4 +1,5 @@
-// Root-mean-square norm over the last dimension, optionally fused with the residual addition that
+// Root-mean-square norm over the last dimension, or over each of several groups of it (the heads of
+// queries and keys), optionally fused with the residual addition that
 // precedes it. As in Llama: normalise in float, round to the activations' type, then multiply by
 // the weight:
 //
@@ -6,8 +7,8 @@
 //   rstd = 1 / sqrt(mean(h^2) + epsilon)
 //   y = weight * round(h * rstd)
 //
-// Matrices are [rows, channels] of one type, f32 or bf16, any row strides; the weight and its
-// gradient may have another type. Sums run in float over sixteen lanes in a fixed order; within
+// Matrices are [rows, groups * channels] of one type, f32 or bf16, any row strides; the weight and
+// its gradient may have another type. Sums run in float over sixteen lanes in a fixed order; within
 // 1e-6 * sqrt(channels) (f32) or 2^-7 (bf16), relative to the row's largest value, of the exact
 // result. Thread-safe on disjoint outputs; no allocation; bits do not depend on threads or
 // instruction set.
@@ -32,7 +33,8 @@ struct RmsNormForwardArgs {
   ConstVectorView weight;         // [channels]
   float epsilon;
   MatrixView y;           // may be x when there is no residual
-  std::span<float> rstd;  // [rows], for the backward pass
+  std::span<float> rstd;  // [rows, groups], for the backward pass
+  int64_t groups = 1;     // adjacent vectors of a row, each normed by itself
 };
 void RmsNormForward(const KernelContext& context, const RmsNormForwardArgs& args);
 
@@ -42,7 +44,8 @@ void RmsNormForward(const KernelContext& context, const RmsNormForwardArgs& args
 //   grad_h = rstd * (weight * grad_y - h_hat * mean(weight * grad_y * h_hat)) + grad_residual
 //   grad_weight (+)= sum over rows of grad_y * h_hat,   h_hat = h * rstd
 //
-// grad_weight is summed in float over fixed blocks of rows, then over the blocks in order.
+// grad_weight is summed in float over the groups of each row in fixed blocks of rows, then over the
+// blocks in order.
 struct RmsNormBackwardArgs {
   ConstMatrixView h;
   ConstVectorView weight;
@@ -53,10 +56,11 @@ struct RmsNormBackwardArgs {
   std::optional<VectorView> grad_weight;  // none when the weight is frozen
   Accumulate accumulate;                  // of grad_weight
   std::span<std::byte> workspace;         // aligned as kWorkspaceAlignment says
+  int64_t groups = 1;
 };
 void RmsNormBackward(const KernelContext& context, const RmsNormBackwardArgs& args);
 
-// At most 64 rows of floats.
+// At most 64 rows of floats; shape is [rows, channels].
 Bytes RmsNormBackwardWorkspace(MatrixShape shape);
 
 }  // namespace gantry

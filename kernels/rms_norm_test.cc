@@ -202,6 +202,67 @@ TEST(RmsNormTest, FrozenWeightNeedsNoWorkspaceAndGradientMayReplaceItsInput) {
   ExpectNear(grad_y.values(), expected.h, RoundingOf(DType::kF32, 4), "grad_h in place");
 }
 
+// The rows of a matrix [rows * groups, channels], side by side in a [rows, groups * channels].
+reference::Matrix Regrouped(const reference::Matrix& from, int64_t rows) {
+  reference::Matrix to(rows, static_cast<int64_t>(from.values.size()) / rows);
+  to.values = from.values;
+  return to;
+}
+
+TEST(RmsNormTest, GroupsAreNormedOneByOneInFusedRows) {
+  const TestContext context(2);
+  constexpr int64_t kRows = 70;
+  constexpr int64_t kGroups = 3;
+  constexpr int64_t kChannels = 18;
+  const MatrixShape shape = {.rows = kRows, .cols = kGroups * kChannels};
+  const MatrixShape fused_shape = {.rows = kRows, .cols = 2 * shape.cols};
+  for (const DType dtype : testing::StoredTypes()) {
+    TestMatrix fused = Random(dtype, fused_shape, 1);
+    const MatrixView h = fused.view().Columns(shape.cols, shape.cols);
+    TestMatrix weight = Random(dtype, {.rows = 1, .cols = kChannels}, 2);
+    TestMatrix grad_y = Random(dtype, shape, 3);
+    TestMatrix y({.dtype = dtype, .shape = shape, .gap = 2});
+    TestMatrix grad_h({.dtype = dtype, .shape = shape, .gap = 2});
+    TestMatrix grad_weight({.dtype = DType::kF32, .shape = {1, kChannels}, .gap = 0});
+    reference::Matrix values(kRows, shape.cols);
+    for (int64_t row = 0; row < kRows; ++row) {
+      for (int64_t i = 0; i < shape.cols; ++i) {
+        values(row, i) = fused.values()(row, shape.cols + i);
+      }
+    }
+    std::vector<float> rstd(static_cast<size_t>(kRows * kGroups));
+    RmsNormForward(context.context(), {.x = h,
+                                       .residual = std::nullopt,
+                                       .sum = std::nullopt,
+                                       .weight = weight.vector(),
+                                       .epsilon = kEpsilon,
+                                       .y = y.view(),
+                                       .rstd = rstd,
+                                       .groups = kGroups});
+    const TestWorkspace workspace(RmsNormBackwardWorkspace({.rows = kRows, .cols = kChannels}));
+    RmsNormBackward(context.context(), {.h = h,
+                                        .weight = weight.vector(),
+                                        .rstd = rstd,
+                                        .grad_y = grad_y.view(),
+                                        .grad_residual = std::nullopt,
+                                        .grad_h = grad_h.view(),
+                                        .grad_weight = grad_weight.vector(),
+                                        .accumulate = Accumulate::kOverwrite,
+                                        .workspace = workspace.span(),
+                                        .groups = kGroups});
+    const reference::Matrix heads = Regrouped(values, kRows * kGroups);
+    const reference::RmsNormGradients expected = reference::RmsNormBackward(
+        heads, weight.values(), kEpsilon, Regrouped(grad_y.values(), kRows * kGroups));
+    ExpectNear(Regrouped(y.values(), kRows * kGroups),
+               reference::RmsNorm(heads, weight.values(), kEpsilon), RoundingOf(dtype, 2), "y");
+    ExpectNear(Regrouped(grad_h.values(), kRows * kGroups), expected.h, RoundingOf(dtype, 4),
+               "grad_h");
+    ExpectNear(grad_weight.values(), expected.weight, {.absolute = 1e-5, .relative = 1e-5},
+               "grad_weight");
+    EXPECT_TRUE(y.GapsAreIntact() && grad_h.GapsAreIntact() && fused.GapsAreIntact());
+  }
+}
+
 TEST(RmsNormTest, BitsDoNotDependOnThreadsOrTarget) {
   for (const DType dtype : testing::StoredTypes()) {
     testing::ExpectSameBits(testing::Targets::kAll, [&](const KernelContext& context) {

@@ -24,7 +24,9 @@ namespace HWY_NAMESPACE {
 
 void RotateRow(const RopeArgs& args, int64_t row) {
   const int64_t half = args.table->head_dim() / 2;
-  const int64_t position = args.position_offset + row % args.tokens_per_sequence;
+  const int64_t position = args.positions.empty()
+                               ? args.position_offset + row % args.tokens_per_sequence
+                               : args.positions[static_cast<size_t>(row)];
   const float* cos = args.table->cos(position);
   const float* sin = args.table->sin(position);
   const V16 sign = Set(args.direction == RopeDirection::kForward ? 1.0f : -1.0f);
@@ -64,6 +66,24 @@ std::vector<double> RopeFrequencies(double theta, int64_t head_dim) {
   return frequencies;
 }
 
+namespace {
+
+void CheckPositions(const RopeArgs& args) {
+  if (!args.positions.empty()) {
+    GANTRY_CHECK_EQ(static_cast<int64_t>(args.positions.size()), args.heads.rows);
+    const auto [least, most] = std::ranges::minmax(args.positions);
+    GANTRY_CHECK_GE(least, 0);
+    GANTRY_CHECK_LT(most, args.table->positions());
+    return;
+  }
+  GANTRY_CHECK_GE(args.tokens_per_sequence, 1);
+  GANTRY_CHECK_GE(args.position_offset, 0);
+  const int64_t tokens = std::min(args.heads.rows, args.tokens_per_sequence);
+  GANTRY_CHECK_LE(args.position_offset + tokens, args.table->positions());
+}
+
+}  // namespace
+
 RopeTable::RopeTable(const Options& options)
     : positions_(options.positions), half_(static_cast<int64_t>(options.frequencies.size())) {
   GANTRY_CHECK_GE(positions_, 0);
@@ -80,10 +100,7 @@ RopeTable::RopeTable(const Options& options)
 
 void ApplyRope(const KernelContext& context, const RopeArgs& args) {
   GANTRY_CHECK_EQ(args.heads.cols % args.table->head_dim(), 0);
-  GANTRY_CHECK_GE(args.tokens_per_sequence, 1);
-  GANTRY_CHECK_GE(args.position_offset, 0);
-  const int64_t tokens = std::min(args.heads.rows, args.tokens_per_sequence);
-  GANTRY_CHECK_LE(args.position_offset + tokens, args.table->positions());
+  CheckPositions(args);
   constexpr int64_t kRowsPerTask = 16;
   context.team->For({.count = args.heads.rows, .grain = kRowsPerTask},
                     [&](int64_t begin, int64_t end) {

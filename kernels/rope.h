@@ -58,6 +58,7 @@ struct RopeArgs {
   int64_t tokens_per_sequence;
   int64_t position_offset;
   RopeDirection direction;
+  std::span<const int32_t> positions = {};  // [rows]: instead of the two numbers above
 };
 void ApplyRope(const KernelContext& context, const RopeArgs& args);
 

@@ -47,6 +47,36 @@ TEST(RopeTest, MatchesReferenceBothWays) {
   }
 }
 
+TEST(RopeTest, PositionsMayBeGivenRowByRow) {
+  const TestContext context(2);
+  const std::vector<double> frequencies = RopeFrequencies(10000, 6);
+  const RopeTable table({.positions = 60, .frequencies = frequencies, .magnitude = 1.5});
+  const MatrixShape shape = {.rows = 38, .cols = 18};
+  TestMatrix heads({.dtype = DType::kF32, .shape = shape, .gap = 5}, RandomMatrix(shape, 1, 1.0));
+  std::vector<int32_t> positions;
+  reference::Matrix expected(38, 18);
+  for (int64_t row = 0; row < 38; ++row) {
+    positions.push_back(static_cast<int32_t>(row * 7 % 60));
+    reference::Matrix one(1, 18);
+    for (int64_t i = 0; i < 18; ++i) one(0, i) = 1.5 * heads.values()(row, i);
+    const reference::Matrix turned = reference::Rope(one,
+                                                     {.head_dim = 6,
+                                                      .tokens_per_sequence = 1,
+                                                      .position_offset = positions.back(),
+                                                      .theta = 10000},
+                                                     1);
+    for (int64_t i = 0; i < 18; ++i) expected(row, i) = turned(0, i);
+  }
+  ApplyRope(context.context(), {.heads = heads.view(),
+                                .table = &table,
+                                .tokens_per_sequence = 1,
+                                .position_offset = 0,
+                                .direction = RopeDirection::kForward,
+                                .positions = positions});
+  ExpectNear(heads.values(), expected, RoundingOf(DType::kF32, 1), "heads");
+  EXPECT_TRUE(heads.GapsAreIntact());
+}
+
 TEST(RopeTest, LargePositionsKeepTheirPrecision) {
   const std::vector<double> frequencies = RopeFrequencies(500000, 4);
   const RopeTable table({.positions = 131072, .frequencies = frequencies});
@@ -86,6 +116,14 @@ TEST(RopeDeathTest, PositionsMustBeInTheTable) {
                                              .position_offset = 7,
                                              .direction = RopeDirection::kForward}),
                "11 against 10");
+  const std::vector<int32_t> positions = {1, 2, 10, 3};
+  EXPECT_DEATH(ApplyRope(context.context(), {.heads = heads.view(),
+                                             .table = &table,
+                                             .tokens_per_sequence = 4,
+                                             .position_offset = 0,
+                                             .direction = RopeDirection::kForward,
+                                             .positions = positions}),
+               "10 against 10");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <numbers>
 #include <span>
 #include <vector>
 
@@ -63,6 +64,81 @@ RmsNormGradients RmsNormBackward(const Matrix& h, const Matrix& weight, double e
   return grads;
 }
 
+namespace {
+
+// (h - mean) / deviation, and the reciprocal of the deviation.
+struct Standardised {
+  std::vector<double> values;
+  double rstd;
+};
+Standardised Standardise(const Matrix& h, int64_t row, double epsilon) {
+  const auto cols = static_cast<double>(h.cols);
+  double mean = 0;
+  for (int64_t i = 0; i < h.cols; ++i) mean += h(row, i) / cols;
+  double variance = 0;
+  for (int64_t i = 0; i < h.cols; ++i) variance += std::pow(h(row, i) - mean, 2) / cols;
+  Standardised result = {.values = {}, .rstd = 1 / std::sqrt(variance + epsilon)};
+  for (int64_t i = 0; i < h.cols; ++i) {
+    result.values.push_back((h(row, i) - mean) * result.rstd);
+  }
+  return result;
+}
+
+}  // namespace
+
+Matrix LayerNorm(const Matrix& h, const LayerNormWeights& weights) {
+  Matrix y(h.rows, h.cols);
+  for (int64_t row = 0; row < h.rows; ++row) {
+    const Standardised standardised = Standardise(h, row, weights.epsilon);
+    for (int64_t i = 0; i < h.cols; ++i) {
+      y(row, i) =
+          standardised.values[static_cast<size_t>(i)] * weights.weight(0, i) + weights.bias(0, i);
+    }
+  }
+  return y;
+}
+
+LayerNormGradients LayerNormBackward(const Matrix& h, const LayerNormWeights& weights,
+                                     const Matrix& grad_y) {
+  LayerNormGradients grads = {
+      .h = Matrix(h.rows, h.cols), .weight = Matrix(1, h.cols), .bias = Matrix(1, h.cols)};
+  const auto cols = static_cast<double>(h.cols);
+  for (int64_t row = 0; row < h.rows; ++row) {
+    const Standardised standardised = Standardise(h, row, weights.epsilon);
+    const std::vector<double>& h_hat = standardised.values;
+    double mean = 0;
+    double product_mean = 0;
+    for (int64_t i = 0; i < h.cols; ++i) {
+      const double grad = grad_y(row, i) * weights.weight(0, i);
+      mean += grad / cols;
+      product_mean += grad * h_hat[static_cast<size_t>(i)] / cols;
+      grads.weight(0, i) += grad_y(row, i) * h_hat[static_cast<size_t>(i)];
+      grads.bias(0, i) += grad_y(row, i);
+    }
+    for (int64_t i = 0; i < h.cols; ++i) {
+      grads.h(row, i) = standardised.rstd * (grad_y(row, i) * weights.weight(0, i) - mean -
+                                             h_hat[static_cast<size_t>(i)] * product_mean);
+    }
+  }
+  return grads;
+}
+
+double Gelu(GeluForm form, double x) {
+  if (form == GeluForm::kExact) return x * std::erfc(-x / std::sqrt(2.0)) / 2;
+  const double u = std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
+  return x * (1 + std::tanh(u)) / 2;
+}
+
+double GeluSlope(GeluForm form, double x) {
+  if (form == GeluForm::kExact) {
+    const double density = std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi);
+    return std::erfc(-x / std::sqrt(2.0)) / 2 + x * density;
+  }
+  const double factor = std::sqrt(2 / std::numbers::pi);
+  const double t = std::tanh(factor * (x + 0.044715 * x * x * x));
+  return (1 + t) / 2 + x / 2 * (1 - t * t) * factor * (1 + 3 * 0.044715 * x * x);
+}
+
 Matrix Rope(const Matrix& heads, const RopeShape& shape, double direction) {
   Matrix out(heads.rows, heads.cols);
   const int64_t half = shape.head_dim / 2;
@@ -96,9 +172,15 @@ struct Query {
 
 Query QueryAt(const AttentionInputs& inputs, int64_t batch, int64_t head, int64_t token) {
   const int64_t group = inputs.query_heads / inputs.kv_heads;
-  return {.row = batch * inputs.tokens + token,
-          .first_key_row = batch * inputs.tokens,
-          .keys = token + 1,
+  const int64_t row = batch * inputs.tokens + token;
+  int64_t first = batch * inputs.tokens;
+  for (const int32_t start : inputs.documents) {
+    if (start <= row) first = start;
+  }
+  if (inputs.window > 0) first = std::max(first, row - inputs.window + 1);
+  return {.row = row,
+          .first_key_row = first,
+          .keys = row - first + 1,
           .q_col = head * inputs.head_dim,
           .kv_col = head / group * inputs.head_dim};
 }

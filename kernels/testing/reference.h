@@ -38,6 +38,25 @@ Matrix RmsNorm(const Matrix& h, const Matrix& weight, double epsilon);
 RmsNormGradients RmsNormBackward(const Matrix& h, const Matrix& weight, double epsilon,
                                  const Matrix& grad_y);
 
+struct LayerNormGradients {
+  Matrix h;
+  Matrix weight;  // [1, channels]
+  Matrix bias;    // [1, channels]
+};
+struct LayerNormWeights {
+  Matrix weight;
+  Matrix bias;
+  double epsilon;
+};
+Matrix LayerNorm(const Matrix& h, const LayerNormWeights& weights);
+LayerNormGradients LayerNormBackward(const Matrix& h, const LayerNormWeights& weights,
+                                     const Matrix& grad_y);
+
+// Exact, by erf, or by tanh; and the derivative.
+enum class GeluForm { kExact, kTanh };
+double Gelu(GeluForm form, double x);
+double GeluSlope(GeluForm form, double x);
+
 struct RopeShape {
   int64_t head_dim;
   int64_t tokens_per_sequence;
@@ -57,6 +76,8 @@ struct AttentionInputs {
   Matrix q;
   Matrix k;
   Matrix v;
+  int64_t window = 0;                   // as in attention.h
+  std::vector<int32_t> documents = {};  // likewise
 };
 struct AttentionOutputs {
   Matrix out;

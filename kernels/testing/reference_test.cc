@@ -54,6 +54,31 @@ TEST(ReferenceTest, RmsNorm) {
   ExpectGradient(weight, grads.weight, loss);
 }
 
+TEST(ReferenceTest, LayerNorm) {
+  Matrix h = RandomMatrix(3, 7, 1);
+  LayerNormWeights weights = {
+      .weight = RandomMatrix(1, 7, 2), .bias = RandomMatrix(1, 7, 4), .epsilon = 0.1};
+  const Matrix grad = RandomMatrix(3, 7, 3);
+  const auto loss = [&] { return Dot(LayerNorm(h, weights).values, grad.values); };
+  const LayerNormGradients grads = LayerNormBackward(h, weights, grad);
+  ExpectGradient(h, grads.h, loss);
+  ExpectGradient(weights.weight, grads.weight, loss);
+  ExpectGradient(weights.bias, grads.bias, loss);
+}
+
+TEST(ReferenceTest, Gelu) {
+  for (const GeluForm form : {GeluForm::kExact, GeluForm::kTanh}) {
+    Matrix x = RandomMatrix(1, 40, 1);
+    Matrix slopes(1, 40);
+    for (size_t i = 0; i < 40; ++i) slopes.values[i] = GeluSlope(form, x.values[i]);
+    ExpectGradient(x, slopes, [&] {
+      double sum = 0;
+      for (const double value : x.values) sum += Gelu(form, value);
+      return sum;
+    });
+  }
+}
+
 TEST(ReferenceTest, RopeInverseIsTheTranspose) {
   Matrix heads = RandomMatrix(6, 12, 1);
   const Matrix grad = RandomMatrix(6, 12, 2);
@@ -75,10 +100,16 @@ TEST(ReferenceTest, Attention) {
                             .v = RandomMatrix(8, 6, 3)};
   const Matrix grad = RandomMatrix(8, 12, 4);
   const auto loss = [&] { return Dot(Attention(inputs).out.values, grad.values); };
-  const AttentionGradients grads = AttentionBackward(inputs, grad);
-  ExpectGradient(inputs.q, grads.q, loss);
-  ExpectGradient(inputs.k, grads.k, loss);
-  ExpectGradient(inputs.v, grads.v, loss);
+  for (const int64_t window : {0, 2}) {
+    for (const std::vector<int32_t>& documents : {std::vector<int32_t>{}, {0, 3, 4, 5}}) {
+      inputs.window = window;
+      inputs.documents = documents;
+      const AttentionGradients grads = AttentionBackward(inputs, grad);
+      ExpectGradient(inputs.q, grads.q, loss);
+      ExpectGradient(inputs.k, grads.k, loss);
+      ExpectGradient(inputs.v, grads.v, loss);
+    }
+  }
 }
 
 TEST(ReferenceTest, SwiGlu) {
