@@ -3,6 +3,7 @@
 #define GANTRY_TRAINER_BOOSTER_METRICS_H_
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -35,6 +36,7 @@ struct StepMetrics {
   Nanoseconds duration;
   Nanoseconds stall;  // of the duration, waiting for memory to move
   std::array<Bytes, kTierCount> tier_bytes{Bytes(0), Bytes(0), Bytes(0)};  // in use now, by Tier
+  std::optional<double> loss_scale = std::nullopt;  // of this step, where there is one
 
   double tokens_per_second() const {
     return duration == 0 ? 0.0 : static_cast<double>(tokens) * 1e9 / static_cast<double>(duration);
@@ -46,8 +48,11 @@ struct StepMetrics {
 
 struct EvaluationMetrics {
   int64_t step;
-  double loss;  // mean over the validation sequences
+  double loss;  // mean over the scored tokens of the validation sequences
   int64_t tokens;
+  bool best = false;  // of all evaluations of the run so far
+
+  double perplexity() const { return std::exp(loss); }
 };
 
 struct CheckpointMetrics {
@@ -66,7 +71,16 @@ class TrainingObserver {
   virtual void OnCheckpoint(const CheckpointMetrics& metrics) = 0;
 };
 
-enum class RunEnd { kFinished, kStopped };
+enum class RunEnd {
+  kFinished,
+  kStopped,       // somebody asked
+  kStoppedEarly,  // the validation loss no longer falls
+};
+
+struct BestEvaluation {
+  int64_t step;
+  double loss;
+};
 
 struct TrainingSummary {
   RunEnd end = RunEnd::kFinished;
@@ -74,6 +88,8 @@ struct TrainingSummary {
   int64_t step = 0;                  // steps done at its end
   std::optional<double> loss_first;  // of this run; none when there was no step to do
   std::optional<double> loss_last;
+  std::optional<EvaluationMetrics> validation_last;
+  std::optional<BestEvaluation> validation_best;  // of the whole run, earlier parts included
   int64_t tokens = 0;
   Nanoseconds duration = 0;  // of the steps
   Nanoseconds stall = 0;

@@ -83,10 +83,11 @@ struct TrainConfig {
   int64_t log_every = 1;
   int64_t eval_every = 50;  // 0: never
   int64_t eval_batches = 8;
-  std::string log_file;      // JSON lines; empty: none
-  std::string trace_file;    // for the Perfetto viewer; empty: none
-  std::string report;        // an HTML page about the run's steps; empty: none
-  std::string report_trace;  // the same step for the Perfetto viewer; empty: none
+  std::string log_file;         // JSON lines; empty: none
+  std::string tensorboard_dir;  // event files; empty: none
+  std::string trace_file;       // for the Perfetto viewer; empty: none
+  std::string report;           // an HTML page about the run's steps; empty: none
+  std::string report_trace;     // the same step for the Perfetto viewer; empty: none
 };
 
 struct GenerateConfig {

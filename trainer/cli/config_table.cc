@@ -199,6 +199,8 @@ void AddTrain(TrainConfig& c, DecoderConfig& model, Fields& fields) {
        "batches of an evaluation"},
       {"train.log_file", kMachine, TextField{&c.log_file},
        "file that gets one JSON object a line per step; empty: none"},
+      {"train.tensorboard_dir", kMachine, TextField{&c.tensorboard_dir},
+       "folder that gets event files for TensorBoard; empty: none"},
       {"train.trace_file", kMachine, TextField{&c.trace_file},
        "file that gets a timeline of the whole run for ui.perfetto.dev; empty: none"},
       {"train.report", kMachine, TextField{&c.report},

@@ -113,8 +113,9 @@ void ProgressReporter::OnStep(const StepMetrics& metrics) {
 }
 
 void ProgressReporter::OnEvaluation(const EvaluationMetrics& metrics) {
-  options_.console->Line(
-      StrCat(options_.label, "step ", metrics.step, "  validation loss ", Fixed(metrics.loss, 4)));
+  options_.console->Line(StrCat(options_.label, "step ", metrics.step, "  validation loss ",
+                                Fixed(metrics.loss, 4), "  perplexity ",
+                                Fixed(metrics.perplexity(), 2), metrics.best ? "  best" : ""));
 }
 
 void ProgressReporter::OnCheckpoint(const CheckpointMetrics& metrics) {
@@ -141,12 +142,15 @@ void JsonLog::OnStart(const RunDescription& description) {
 }
 
 void JsonLog::OnStep(const StepMetrics& metrics) {
+  Json scale = nullptr;
+  if (metrics.loss_scale.has_value()) scale = *metrics.loss_scale;
   WriteLine(Dump({{"event", "step"},
                   {"step", metrics.step},
                   {"loss", metrics.loss},
                   {"learning_rate", metrics.learning_rate},
                   {"gradient_norm", metrics.gradient_norm},
                   {"outcome", OutcomeText(metrics.outcome)},
+                  {"loss_scale", std::move(scale)},
                   {"tokens", metrics.tokens},
                   {"seconds", Seconds(metrics.duration)},
                   {"tokens_per_second", metrics.tokens_per_second()},
@@ -160,6 +164,8 @@ void JsonLog::OnEvaluation(const EvaluationMetrics& metrics) {
   WriteLine(Dump({{"event", "evaluation"},
                   {"step", metrics.step},
                   {"loss", metrics.loss},
+                  {"perplexity", metrics.perplexity()},
+                  {"best", metrics.best},
                   {"tokens", metrics.tokens}}));
 }
 

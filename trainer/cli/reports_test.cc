@@ -105,7 +105,7 @@ TEST(Reports, LinesWhereThereIsNoTerminal) {
                 StepText(Metrics(5)) + "  left 6s\na: " + StepText(Metrics(6)) +
                 "  left 4s\na: " + StepText(Metrics(8)) +
                 "  left 0s\n"
-                "a: step 8  validation loss 2.2500\n"
+                "a: step 8  validation loss 2.2500  perplexity 9.49\n"
                 "a: step 8  saved c/step-00000008 in 1.5 s\n");
 }
 

@@ -1,13 +1,12 @@
 #include "trainer/cli/train_command.h"
 
+#include <limits.h>  // HOST_NAME_MAX: POSIX, not in <climits>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
-#include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -15,7 +14,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/file_calls.h"
 #include "base/files.h"
@@ -23,9 +21,8 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "base/trace_sink.h"
-#include "device/slot_pool.h"
+#include "base/wall_clock.h"
 #include "gemini/engine.h"
-#include "offload/transfer_engine.h"
 #include "placement_policy/report/report_page.h"
 #include "placement_policy/report/report_trace.h"
 #include "placement_policy/report/step_report.h"
@@ -36,6 +33,7 @@
 #include "trainer/booster/run_config.h"
 #include "trainer/booster/step_averages.h"
 #include "trainer/booster/step_recorder.h"
+#include "trainer/booster/tensor_board_log.h"
 #include "trainer/booster/trainer.h"
 #include "trainer/cli/arguments.h"
 #include "trainer/cli/command.h"
@@ -44,13 +42,13 @@
 #include "trainer/cli/exit_check.h"
 #include "trainer/cli/interrupt.h"
 #include "trainer/cli/reports.h"
+#include "trainer/cli/run_table.h"
 #include "trainer/cli/train_report.h"
+#include "trainer/cli/train_summary.h"
 #include "trainer/data/byte_corpus.h"
 
 namespace gantry {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr int64_t kTraceEventsMax = 2'000'000;
 constexpr int64_t kStepEventsMax = 400'000;
@@ -59,6 +57,7 @@ constexpr int64_t kStepEventsMax = 400'000;
 struct Outputs {
   std::unique_ptr<JsonLog> log;            // null: none
   std::unique_ptr<JsonTraceSink> trace;    // null: none
+  std::unique_ptr<TensorBoardLog> board;   // null: none
   std::unique_ptr<StepRecorder> recorder;  // null: no report is wanted
 
   TraceSink* sink() const {
@@ -84,7 +83,14 @@ class StepEnds final : public TrainingObserver {
   Clock* clock_;
 };
 
-absl::StatusOr<Outputs> OpenOutputs(FileCalls* files, const RunConfig& config) {
+std::string HostName() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  // It goes into a file's name only: any will do.
+  if (gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "host";
+  return name.data();
+}
+
+absl::StatusOr<Outputs> OpenOutputs(FileCalls* files, Clock* wall_clock, const RunConfig& config) {
   const TrainConfig& train = config.train;
   Outputs outputs;
   if (!train.log_file.empty()) {
@@ -97,6 +103,15 @@ absl::StatusOr<Outputs> OpenOutputs(FileCalls* files, const RunConfig& config) {
   }
   for (const std::string& path : {config.memory.trace, train.report, train.report_trace}) {
     if (!path.empty()) GANTRY_RETURN_IF_ERROR(MakeParentDirectories(*files, path));
+  }
+  if (!train.tensorboard_dir.empty()) {
+    outputs.board =
+        std::make_unique<TensorBoardLog>(TensorBoardLog::Options{.files = files,
+                                                                 .wall_clock = wall_clock,
+                                                                 .directory = train.tensorboard_dir,
+                                                                 .host = HostName(),
+                                                                 .process = getpid(),
+                                                                 .settings = DumpYaml(config)});
   }
   if (!train.report.empty() || !train.report_trace.empty()) {
     outputs.recorder = std::make_unique<StepRecorder>(outputs.trace.get(), kStepEventsMax);
@@ -140,108 +155,8 @@ absl::Status CloseOutputs(const TrainConfig& train, const Outputs& outputs, File
     }
     GANTRY_RETURN_IF_ERROR(outputs.trace->Write(files, train.trace_file));
   }
+  if (outputs.board != nullptr) GANTRY_RETURN_IF_ERROR(outputs.board->Close());
   return outputs.log == nullptr ? absl::OkStatus() : outputs.log->status();
-}
-
-Json ToJson(const PoolUsage& usage, const char* tier) {
-  return {{StrCat(tier, "_budget_bytes"), usage.slot_bytes.count() * usage.slots_total},
-          {StrCat(tier, "_peak_bytes"), usage.slot_bytes.count() * usage.slots_peak}};
-}
-
-int64_t LaneBytes(const EngineStatistics& statistics, TransferLane lane) {
-  return statistics.lanes[static_cast<size_t>(lane)].bytes;
-}
-
-// Read and written, over the steps of this run; 0 without files.
-double FileBytesPerParameterStep(const TrainingSummary& summary) {
-  const int64_t steps = summary.step - summary.first_step;
-  if (steps == 0 || summary.parameters == 0 || summary.engine->stripes.empty()) return 0.0;
-  const int64_t bytes = LaneBytes(*summary.engine, TransferLane::kFileRead) +
-                        LaneBytes(*summary.engine, TransferLane::kFileWrite);
-  return static_cast<double>(bytes) /
-         (static_cast<double>(summary.parameters) * static_cast<double>(steps));
-}
-
-// One line about the file tier; empty without one.
-std::string FilesText(const TrainingSummary& summary) {
-  if (!summary.engine.has_value() || summary.engine->stripes.empty()) return "";
-  const EngineStatistics& engine = *summary.engine;
-  std::array<char, 16> per_parameter{};
-  std::snprintf(per_parameter.data(), per_parameter.size(), "%.1f",
-                FileBytesPerParameterStep(summary));
-  return StrCat("files: ", Bytes(LaneBytes(engine, TransferLane::kFileRead)), " read, ",
-                Bytes(LaneBytes(engine, TransferLane::kFileWrite)), " written (",
-                per_parameter.data(), " bytes a parameter and step) by ", engine.io_backend(),
-                engine.direct_io() ? ", direct" : ", buffered",
-                engine.store.pieces_verified > 0 ? ", verified" : "", "\n");
-}
-
-// One line about what layers save; empty where all of it stays on the device.
-std::string LayersText(const TrainingSummary& summary) {
-  if (!summary.engine.has_value()) return "";
-  const LayerCounts& layers = summary.engine->layers;
-  if (layers.recomputed + layers.moved == 0) return "";
-  return StrCat("activations of layers: ", layers.kept, " kept, ", layers.recomputed,
-                " computed again, ", layers.moved, " moved\n");
-}
-
-template <typename T>
-Json OrNull(const std::optional<T>& value) {
-  return value.has_value() ? Json(*value) : Json(nullptr);
-}
-
-// What a run leaves to tell.
-struct RunResult {
-  TrainingSummary summary;
-  StepComparison step;
-};
-
-std::string SummaryJson(const RunResult& result, const std::vector<std::string>& left_behind) {
-  const TrainingSummary& summary = result.summary;
-  Json json = {{"command", "train"},
-               {"stopped", summary.end == RunEnd::kStopped},
-               {"first_step", summary.first_step},
-               {"steps", summary.step},
-               {"loss_first", OrNull(summary.loss_first)},
-               {"loss_last", OrNull(summary.loss_last)},
-               {"skipped_steps", summary.skipped_steps},
-               {"tokens", summary.tokens},
-               {"tokens_per_second", summary.tokens_per_second()},
-               {"stall_seconds", static_cast<double>(summary.stall) * 1e-9},
-               {"step", ComparisonJson(result.step)},
-               {"parameter_hash", summary.parameter_hash},
-               {"checkpoint", summary.checkpoint},
-               {"left_behind", left_behind}};
-  if (summary.engine.has_value()) {
-    json.update(ToJson(summary.engine->device, "device"));
-    json.update(ToJson(summary.engine->host, "host"));
-    json["state_outside_slots_bytes"] = summary.engine->state_outside_slots.count();
-    json["nvme_read_bytes"] = LaneBytes(*summary.engine, TransferLane::kFileRead);
-    json["nvme_written_bytes"] = LaneBytes(*summary.engine, TransferLane::kFileWrite);
-    json["nvme_bytes_per_parameter_step"] = FileBytesPerParameterStep(summary);
-    json["io_backend"] = summary.engine->io_backend();
-    json["direct_io"] = summary.engine->direct_io();
-    json["layers_kept"] = summary.engine->layers.kept;
-    json["layers_recomputed"] = summary.engine->layers.recomputed;
-    json["layers_moved"] = summary.engine->layers.moved;
-    json["updates_speculated"] = summary.engine->updates_speculated;
-    json["updates_taken_back"] = summary.engine->updates_taken_back;
-    json["store_mismatches"] = summary.engine->store.mismatches;
-  }
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-}
-
-std::string SummaryText(const RunResult& result) {
-  const TrainingSummary& summary = result.summary;
-  if (!summary.loss_first.has_value() || !summary.loss_last.has_value()) {
-    return StrCat("nothing to do: ", summary.step,
-                  " steps are done; a larger train.steps goes on\n");
-  }
-  return StrCat("steps ", summary.first_step + 1, " to ", summary.step, ": loss ",
-                *summary.loss_first, " -> ", *summary.loss_last, ", ",
-                static_cast<int64_t>(summary.tokens_per_second()), " tokens/s, parameters ",
-                summary.parameter_hash, "\n", LayersText(summary), FilesText(summary),
-                ComparisonText(result.step));
 }
 
 void TellStop(const TrainingSummary& summary, Console& console) {
@@ -261,7 +176,8 @@ absl::StatusOr<RunResult> Train(const RunConfig& config, const CommandContext& c
       ByteCorpus::Load(*context.files, {.files = config.data.files,
                                         .sequence_length = config.data.sequence_length,
                                         .validation_fraction = config.data.validation_fraction}));
-  GANTRY_ASSIGN_OR_RETURN(const Outputs outputs, OpenOutputs(context.files, config));
+  WallClock wall_clock;
+  GANTRY_ASSIGN_OR_RETURN(const Outputs outputs, OpenOutputs(context.files, &wall_clock, config));
   GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<GeminiPlugin> plugin,
                           GeminiPlugin::Create({.memory = &config.memory,
                                                 .threads = ThreadsOf(config.train),
@@ -277,9 +193,11 @@ absl::StatusOr<RunResult> Train(const RunConfig& config, const CommandContext& c
       {.console = context.console, .log_every = config.train.log_every, .label = ""});
   StepAverages averages(&plugin->engine(), Trainer::kTrainKey);
   StepEnds step_ends(outputs.recorder.get(), &clock);
-  std::vector<TrainingObserver*> observers = {&averages, &progress};
+  RunTable table;
+  std::vector<TrainingObserver*> observers = {&averages, &table, &progress};
   if (outputs.recorder != nullptr) observers.insert(observers.begin(), &step_ends);
   if (outputs.log != nullptr) observers.push_back(outputs.log.get());
+  if (outputs.board != nullptr) observers.push_back(outputs.board.get());
   ObserverList all(std::move(observers));
   GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
                           Trainer::Create({.config = &config,
@@ -297,6 +215,7 @@ absl::StatusOr<RunResult> Train(const RunConfig& config, const CommandContext& c
   result.step = {.measured = averages.measured(),
                  .simulated = averages.simulated(),
                  .plan_hash = plugin->engine().movement_report(Trainer::kTrainKey).hash};
+  result.table = table.Text();
   GANTRY_RETURN_IF_ERROR(WriteStepTrace(config, plugin->engine(), *context.files, logger));
   GANTRY_RETURN_IF_ERROR(
       WriteReport(config, outputs, plugin->engine(), result.step, *context.files));
@@ -325,7 +244,7 @@ CommandResult TrainCommand(Arguments arguments, const CommandContext& context) {
   if (!result.ok()) return Failure(result.status());
   context.console->Out(*format == OutputFormat::kJson ? SummaryJson(*result, left_behind)
                                                       : SummaryText(*result));
-  if (result->summary.end == RunEnd::kFinished) return {};
+  if (result->summary.end != RunEnd::kStopped) return {};
   TellStop(result->summary, *context.console);
   return {.exit_code = kExitInterrupted, .status = absl::OkStatus()};
 }
