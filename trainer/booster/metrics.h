@@ -22,7 +22,7 @@ struct RunDescription {
   int64_t first_step;  // steps done before: 0, or those of the checkpoint
   int64_t steps;       // to do in all
   int64_t tokens_per_step;
-  std::string resumed_from;  // the checkpoint's path; empty for a fresh start
+  std::string resumed_from = {};  // the checkpoint's path; empty for a fresh start
 };
 
 struct StepMetrics {

@@ -1,4 +1,4 @@
-"""Writes reference.safetensors beside itself: a tensor of each type, by the reference implementation.
+"""Writes reference.safetensors beside itself: a tensor of each type, as the reference does.
 
 Development only: python make_reference.py, with the packages safetensors and numpy.
 """
