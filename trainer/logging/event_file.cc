@@ -86,7 +86,12 @@ absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(const Options& opti
 }
 
 EventStamp EventFile::StampOf(int64_t step) const {
-  return {.wall_time = static_cast<double>(clock_->Now()) / 1e9, .step = step};
+  // Whole seconds apart: a double does not hold all nanoseconds since 1970.
+  constexpr Nanoseconds kSecond = 1'000'000'000;
+  const Nanoseconds now = clock_->Now();
+  return {
+      .wall_time = static_cast<double>(now / kSecond) + static_cast<double>(now % kSecond) / 1e9,
+      .step = step};
 }
 
 absl::Status EventFile::AddScalars(int64_t step, std::span<const ScalarPoint> points) {
