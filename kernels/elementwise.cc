@@ -1,5 +1,7 @@
 #include "kernels/elementwise.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -104,6 +106,18 @@ void Cast(const KernelContext& context, const CastArgs& args) {
     } else {
       GANTRY_CHECK(from.dtype == to.dtype) << from.dtype << " to " << to.dtype;
       std::memmove(to.data, from.data, static_cast<size_t>(count * SizeOf(to.dtype)));
+    }
+  });
+}
+
+void CopyRows(const KernelContext& context, const CopyRowsArgs& args) {
+  const MatrixShape shape = ShapeOf(args.from);
+  CheckMatrix(args.to, shape, args.from.dtype, "to");
+  const auto bytes = static_cast<size_t>(shape.cols * SizeOf(args.from.dtype));
+  const int64_t grain = std::max<int64_t>(1, kSegmentElements / std::max<int64_t>(1, shape.cols));
+  context.team->For({.count = shape.rows, .grain = grain}, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      std::memcpy(args.to.RowView(row).data, args.from.RowView(row).data, bytes);
     }
   });
 }

@@ -1,8 +1,8 @@
 // Element-by-element operations on vectors (Flat() makes one of a contiguous
-// matrix). Element types f32 and bf16, arithmetic in float, one rounding per stored element.
-// Parallel over segments of kSegmentElements; bits do not depend on threads or instruction set.
-// Thread-safe on disjoint outputs; no allocation. Outputs may be the same memory as inputs of the
-// same type; partial overlap is not allowed.
+// matrix), and copies of matrices. Element types f32 and bf16, arithmetic in float, one rounding
+// per stored element. Parallel over segments of kSegmentElements; bits do not depend on threads or
+// instruction set. Thread-safe on disjoint outputs; no allocation. Outputs may be the same memory
+// as inputs of the same type; partial overlap is not allowed.
 #ifndef GANTRY_KERNELS_ELEMENTWISE_H_
 #define GANTRY_KERNELS_ELEMENTWISE_H_
 
@@ -30,6 +30,13 @@ struct CastArgs {
   VectorView to;
 };
 void Cast(const KernelContext& context, const CastArgs& args);
+
+// to[row, i] = from[row, i], bit by bit: the same shape and type, any row strides.
+struct CopyRowsArgs {
+  ConstMatrixView from;
+  MatrixView to;
+};
+void CopyRows(const KernelContext& context, const CopyRowsArgs& args);
 
 // values[i] *= factor.
 void Scale(const KernelContext& context, VectorView values, float factor);

@@ -92,6 +92,19 @@ TEST(ElementwiseTest, CastToTheSameTypeCopies) {
   }
 }
 
+TEST(ElementwiseTest, CopyRowsLeavesTheGaps) {
+  const TestContext context(2);
+  for (const DType dtype : testing::StoredTypes()) {
+    for (const MatrixShape shape : {MatrixShape{1, 1}, MatrixShape{70, 301}, MatrixShape{3, 0}}) {
+      TestMatrix from({.dtype = dtype, .shape = shape, .gap = 2}, RandomMatrix(shape, 1, 1.0));
+      TestMatrix to({.dtype = dtype, .shape = shape, .gap = 3});
+      CopyRows(context.context(), {.from = from.view(), .to = to.view()});
+      EXPECT_EQ(to.values().values, from.values().values);
+      EXPECT_TRUE(to.GapsAreIntact());
+    }
+  }
+}
+
 TEST(ElementwiseTest, ScaleAxpyAndZero) {
   const TestContext context(2);
   for (const int64_t size : kSizes) {

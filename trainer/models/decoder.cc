@@ -11,21 +11,16 @@
 #include "trainer/autograd/layer.h"
 #include "trainer/nn/attention.h"
 #include "trainer/nn/embedding.h"
+#include "trainer/nn/gelu.h"
 #include "trainer/nn/linear.h"
 #include "trainer/nn/norm.h"
+#include "trainer/nn/query_key_norm.h"
 #include "trainer/nn/residual_add.h"
 #include "trainer/nn/swiglu.h"
 #include "trainer/nn/token_log_probability.h"
 
 namespace gantry {
 namespace {
-
-RopeTable MakeRopeTable(const DecoderConfig& config) {
-  const std::vector<double> frequencies = RotaryFrequencies(config.rotary(), config.max_sequence);
-  return RopeTable({.positions = config.max_sequence,
-                    .frequencies = frequencies,
-                    .magnitude = RotaryMagnitude(config.rope_scaling)});
-}
 
 LayerSaving SavingOf(Recompute recompute) {
   switch (recompute) {
@@ -51,14 +46,36 @@ absl::Status CheckIds(std::span<const int32_t> ids, const char* name, int64_t vo
   return absl::OkStatus();
 }
 
-absl::Status CheckImplemented(const DecoderConfig& config) {
-  const bool has_windows = std::ranges::any_of(config.windows, [](int64_t w) { return w > 0; });
-  if (config.family == DecoderFamily::kGpt2 || config.query_key_value_bias || config.mlp_bias ||
-      config.attention_output_bias || config.query_key_norm || has_windows ||
-      DependsOnLength(config.rope_scaling)) {
-    return absl::UnimplementedError("this decoder's operators are not there yet");
+// Ascending, with the start of every sequence among them.
+absl::Status CheckDocuments(const TokenBatch& batch) {
+  if (batch.documents.empty()) return absl::OkStatus();
+  int64_t next_sequence = 0;
+  int64_t previous = -1;
+  for (const int32_t start : batch.documents) {
+    if (start <= previous || start >= batch.sequences * batch.length) {
+      return InvalidArgument("a document starts at ", start, " behind one at ", previous,
+                             ", in a batch of ", batch.sequences * batch.length, " tokens");
+    }
+    if (start > next_sequence) break;
+    if (start == next_sequence) next_sequence += batch.length;
+    previous = start;
   }
-  return absl::OkStatus();
+  if (next_sequence == batch.sequences * batch.length) return absl::OkStatus();
+  return InvalidArgument("no document starts at token ", next_sequence, ", where a sequence does");
+}
+
+// Each token's position in its document, to `positions`.
+void AppendPositions(const TokenBatch& batch, std::vector<int32_t>& positions) {
+  size_t next = 0;
+  int32_t position = 0;
+  for (int64_t row = 0; row < batch.sequences * batch.length; ++row) {
+    const bool starts = next < batch.documents.size()
+                            ? batch.documents[next] == row
+                            : batch.documents.empty() && row % batch.length == 0;
+    if (starts) position = 0;
+    if (starts && !batch.documents.empty()) ++next;
+    positions.push_back(position++);
+  }
 }
 
 }  // namespace
@@ -70,7 +87,6 @@ absl::StatusOr<std::unique_ptr<DecoderModel>> DecoderModel::Create(
   if (context.compute_dtype == DType::kF16) {
     return InvalidArgument("decoders compute in f32 or bf16, not f16");
   }
-  GANTRY_RETURN_IF_ERROR(CheckImplemented(config));
   GANTRY_ASSIGN_OR_RETURN(DecoderWeights weights,
                           RegisterDecoder(*context.store, config, registration));
   return std::unique_ptr<DecoderModel>(new DecoderModel(context, config, std::move(weights)));
@@ -78,10 +94,7 @@ absl::StatusOr<std::unique_ptr<DecoderModel>> DecoderModel::Create(
 
 DecoderModel::DecoderModel(const ExecutionContext& context, const DecoderConfig& config,
                            DecoderWeights weights)
-    : context_(context),
-      config_(config),
-      weights_(std::move(weights)),
-      rope_(MakeRopeTable(config)) {}
+    : context_(context), config_(config), weights_(std::move(weights)), rope_(config) {}
 
 absl::Status DecoderModel::InitializeWeights(uint64_t seed) {
   if (context_.store->dry_run()) return FailedPrecondition("InitializeWeights before Seal");
@@ -101,19 +114,40 @@ absl::Status DecoderModel::CheckBatch(const TokenBatch& batch) const {
     return InvalidArgument("a batch of ", batch.sequences, " x ", batch.length, " has ",
                            batch.tokens.size(), " tokens and ", batch.targets.size(), " targets");
   }
-  if (!batch.documents.empty()) return absl::UnimplementedError("packed documents");
+  GANTRY_RETURN_IF_ERROR(CheckDocuments(batch));
   GANTRY_RETURN_IF_ERROR(CheckIds(batch.tokens, "token", config_.vocabulary, 0));
   return CheckIds(batch.targets, "target", config_.vocabulary, kIgnoreTarget);
 }
 
-absl::StatusOr<Var> DecoderQueryKeyValue(Tape& tape, const Var& input,
+absl::StatusOr<Var> DecoderInput(Tape& tape, std::span<const int32_t> tokens,
+                                 std::span<const int32_t> positions,
+                                 const DecoderWeights& weights) {
+  if (!weights.positions.has_value()) return Embedding(tape, tokens, weights.embedding);
+  GANTRY_ASSIGN_OR_RETURN(const Var embedded, Embedding(tape, tokens, weights.embedding));
+  GANTRY_ASSIGN_OR_RETURN(const Var placed, Embedding(tape, positions, *weights.positions));
+  return ResidualAdd(tape, embedded, placed);
+}
+
+absl::StatusOr<Var> DecoderQueryKeyValue(Tape& tape, const Var& input, const DecoderConfig& config,
                                          const DecoderLayerWeights& weights) {
-  GANTRY_ASSIGN_OR_RETURN(const Var normalized, Norm(tape, input, weights.input_norm));
-  return Linear(tape, normalized,
-                {.name = "self_attn.qkv_proj", .weights = weights.query_key_value});
+  Var qkv;
+  {
+    GANTRY_ASSIGN_OR_RETURN(const Var normalized, Norm(tape, input, weights.input_norm));
+    GANTRY_ASSIGN_OR_RETURN(
+        qkv, Linear(tape, normalized,
+                    {.name = "self_attn.qkv_proj", .weights = weights.query_key_value}));
+  }
+  if (!weights.query_norm.has_value()) return qkv;
+  return QueryKeyNorm(tape, std::exchange(qkv, Var()),
+                      {.query_heads = config.heads,
+                       .kv_heads = config.kv_heads,
+                       .head_dim = config.head_dim,
+                       .query = *weights.query_norm,
+                       .key = *weights.key_norm});
 }
 
 absl::StatusOr<Var> DecoderAfterAttention(Tape& tape, const Var& input, Var attended,
+                                          const DecoderConfig& config,
                                           const DecoderLayerWeights& weights) {
   Var sum;
   Var branch;
@@ -126,9 +160,17 @@ absl::StatusOr<Var> DecoderAfterAttention(Tape& tape, const Var& input, Var atte
     sum = std::move(middle.sum);
     branch = std::move(middle.normalized);
   }
-  GANTRY_ASSIGN_OR_RETURN(
-      branch, Linear(tape, branch, {.name = "mlp.gate_up_proj", .weights = weights.gate_up}));
-  GANTRY_ASSIGN_OR_RETURN(branch, SwiGlu(tape, branch));
+  const bool is_gated = config.activation == ActivationKind::kSwiGlu;
+  GANTRY_ASSIGN_OR_RETURN(branch, Linear(tape, branch,
+                                         {.name = is_gated ? "mlp.gate_up_proj" : "mlp.up_proj",
+                                          .weights = weights.gate_up}));
+  if (is_gated) {
+    GANTRY_ASSIGN_OR_RETURN(branch, SwiGlu(tape, branch));
+  } else {
+    const bool is_exact = config.activation == ActivationKind::kGelu;
+    GANTRY_ASSIGN_OR_RETURN(branch,
+                            Gelu(tape, branch, is_exact ? GeluForm::kExact : GeluForm::kTanh));
+  }
   GANTRY_ASSIGN_OR_RETURN(branch,
                           Linear(tape, branch, {.name = "mlp.down_proj", .weights = weights.down}));
   return ResidualAdd(tape, sum, branch);
@@ -136,11 +178,10 @@ absl::StatusOr<Var> DecoderAfterAttention(Tape& tape, const Var& input, Var atte
 
 absl::StatusOr<Var> DecoderModel::Layer(Tape& tape, const Var& input,
                                         const DecoderLayerWeights& weights,
-                                        const AttentionShape& shape) const {
-  GANTRY_ASSIGN_OR_RETURN(Var qkv, DecoderQueryKeyValue(tape, input, weights));
-  GANTRY_ASSIGN_OR_RETURN(Var attended,
-                          RopeAttention(tape, std::move(qkv), {.shape = shape, .rope = &rope_}));
-  return DecoderAfterAttention(tape, input, std::move(attended), weights);
+                                        const SelfAttentionOptions& attention) const {
+  GANTRY_ASSIGN_OR_RETURN(Var qkv, DecoderQueryKeyValue(tape, input, config_, weights));
+  GANTRY_ASSIGN_OR_RETURN(Var attended, SelfAttention(tape, std::move(qkv), attention));
+  return DecoderAfterAttention(tape, input, std::move(attended), config_, weights);
 }
 
 bool DecoderModel::SumsInOneOrder() const {
@@ -148,24 +189,50 @@ bool DecoderModel::SumsInOneOrder() const {
   return !head.trainable() || head.tensor != weights_.embedding.parameter.tensor;
 }
 
+std::vector<SelfAttentionOptions> DecoderModel::AttentionOf(std::span<const TokenBatch> batches) {
+  positions_.clear();
+  for (const TokenBatch& batch : batches) AppendPositions(batch, positions_);
+  int64_t length = 0;
+  for (const TokenBatch& batch : batches) length = std::max(length, batch.length);
+  const RopeTable* rope = rope_.For(length);
+  std::vector<SelfAttentionOptions> attention;
+  attention.reserve(batches.size());
+  size_t first = 0;
+  for (const TokenBatch& batch : batches) {
+    attention.push_back({.shape = {.batch = batch.sequences,
+                                   .tokens = batch.length,
+                                   .query_heads = config_.heads,
+                                   .kv_heads = config_.kv_heads,
+                                   .head_dim = config_.head_dim},
+                         .rope = rope,
+                         .documents = batch.documents,
+                         .positions = {}});
+    const std::span<const int32_t> own = std::span(positions_).subspan(first, batch.tokens.size());
+    if (!batch.documents.empty()) attention.back().positions = own;
+    first += own.size();
+  }
+  return attention;
+}
+
 // The last micro-batch goes first: the backward pass, which is this one reversed, then adds to the
 // gradients in the order of the micro-batches.
 absl::StatusOr<std::vector<Var>> DecoderModel::Hidden(Tape& tape,
-                                                      std::span<const TokenBatch> batches) const {
+                                                      std::span<const TokenBatch> batches) {
+  std::vector<SelfAttentionOptions> attention = AttentionOf(batches);
   std::vector<Var> hidden(batches.size());
+  size_t end = positions_.size();
   for (size_t b = batches.size(); b-- > 0;) {
-    GANTRY_ASSIGN_OR_RETURN(hidden[b], Embedding(tape, batches[b].tokens, weights_.embedding));
+    end -= batches[b].tokens.size();
+    const std::span<const int32_t> positions =
+        std::span(positions_).subspan(end, batches[b].tokens.size());
+    GANTRY_ASSIGN_OR_RETURN(hidden[b], DecoderInput(tape, batches[b].tokens, positions, weights_));
   }
   LayerOptions options{.layer = 0, .saving = SavingOf(config_.recompute)};
   for (const DecoderLayerWeights& layer : weights_.layers) {
     for (size_t b = batches.size(); b-- > 0;) {
-      const AttentionShape shape{.batch = batches[b].sequences,
-                                 .tokens = batches[b].length,
-                                 .query_heads = config_.heads,
-                                 .kv_heads = config_.kv_heads,
-                                 .head_dim = config_.head_dim};
-      const auto body = [this, &layer, shape](Tape& inner, const Var& input) {
-        return Layer(inner, input, layer, shape);
+      attention[b].shape.window = config_.window(options.layer);
+      const auto body = [this, &layer, own = attention[b]](Tape& inner, const Var& input) {
+        return Layer(inner, input, layer, own);
       };
       GANTRY_ASSIGN_OR_RETURN(hidden[b], RunLayer(tape, hidden[b], options, body));
     }
@@ -242,7 +309,7 @@ absl::StatusOr<LossSum> DecoderModel::ForwardBackward(const TokenBatch& batch, d
 }
 
 absl::Status DecoderModel::Evaluate(Tape& tape, const TokenBatch& batch,
-                                    std::span<float> log_probabilities) const {
+                                    std::span<float> log_probabilities) {
   GANTRY_RETURN_IF_ERROR(CheckBatch(batch));
   GANTRY_ASSIGN_OR_RETURN(std::vector<Var> hidden, Hidden(tape, {&batch, 1}));
   return Score(tape, std::move(hidden.front()),

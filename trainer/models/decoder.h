@@ -29,12 +29,13 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "kernels/attention.h"
 #include "kernels/rope.h"
 #include "trainer/autograd/execution_context.h"
 #include "trainer/autograd/tape.h"
 #include "trainer/models/decoder_config.h"
 #include "trainer/models/decoder_weights.h"
+#include "trainer/models/rotary_tables.h"
+#include "trainer/nn/attention.h"
 #include "trainer/nn/token_log_probability.h"
 
 namespace gantry {
@@ -95,7 +96,8 @@ class DecoderModel {
   const DecoderConfig& config() const { return config_; }
   const DecoderWeights& weights() const { return weights_; }
   const ExecutionContext& context() const { return context_; }
-  const RopeTable& rope() const { return rope_; }
+  // For sequences of so many tokens; null without rotation. Valid until the next call.
+  const RopeTable* rope(int64_t tokens) const { return rope_.For(tokens); }
 
  private:
   DecoderModel(const ExecutionContext& context, const DecoderConfig& config,
@@ -106,28 +108,34 @@ class DecoderModel {
   using BatchLoss = absl::FunctionRef<absl::Status(
       size_t batch, std::span<const float> log_probabilities, std::span<float> gradients)>;
   absl::Status Train(std::span<const TokenBatch> batches, BatchLoss loss);
+  // What attention is told of each batch, but for windows; fills positions_.
+  std::vector<SelfAttentionOptions> AttentionOf(std::span<const TokenBatch> batches);
   // The last layer's output for each batch, [sequences * length, width].
-  absl::StatusOr<std::vector<Var>> Hidden(Tape& tape, std::span<const TokenBatch> batches) const;
+  absl::StatusOr<std::vector<Var>> Hidden(Tape& tape, std::span<const TokenBatch> batches);
   // Final norm and head.
   absl::Status Score(Tape& tape, Var hidden, const ScoredTokens& tokens) const;
-  absl::Status Evaluate(Tape& tape, const TokenBatch& batch,
-                        std::span<float> log_probabilities) const;
+  absl::Status Evaluate(Tape& tape, const TokenBatch& batch, std::span<float> log_probabilities);
   absl::StatusOr<Var> Layer(Tape& tape, const Var& input, const DecoderLayerWeights& weights,
-                            const AttentionShape& shape) const;
+                            const SelfAttentionOptions& attention) const;
 
   ExecutionContext context_;
   DecoderConfig config_;
   DecoderWeights weights_;
-  RopeTable rope_;
+  mutable RotaryTables rope_;
   // Per token of all batches; kept for their memory.
+  std::vector<int32_t> positions_;
   std::vector<float> log_probabilities_;
   std::vector<float> gradients_;
 };
 
-// The parts of a layer that training and generation share.
-absl::StatusOr<Var> DecoderQueryKeyValue(Tape& tape, const Var& input,
+// The parts of a forward pass that training and generation share. Tokens and positions, one a row,
+// stay until the tape's Backward is done.
+absl::StatusOr<Var> DecoderInput(Tape& tape, std::span<const int32_t> tokens,
+                                 std::span<const int32_t> positions, const DecoderWeights& weights);
+absl::StatusOr<Var> DecoderQueryKeyValue(Tape& tape, const Var& input, const DecoderConfig& config,
                                          const DecoderLayerWeights& weights);
 absl::StatusOr<Var> DecoderAfterAttention(Tape& tape, const Var& input, Var attended,
+                                          const DecoderConfig& config,
                                           const DecoderLayerWeights& weights);
 
 }  // namespace gantry

@@ -11,7 +11,6 @@
 #include "base/strings.h"
 #include "kernels/matmul.h"
 #include "trainer/nn/cached_attention.h"
-#include "trainer/nn/embedding.h"
 #include "trainer/nn/norm.h"
 
 namespace gantry {
@@ -187,22 +186,31 @@ absl::Status DecoderGenerator::RunLayers(std::span<const SequenceTokens> appende
 
 absl::StatusOr<Var> DecoderGenerator::Hidden(Tape& tape) {
   const DecoderConfig& config = model_->config();
-  const AttentionShape shape{.batch = 1,
-                             .tokens = static_cast<int64_t>(tokens_.size()),
-                             .query_heads = config.heads,
-                             .kv_heads = config.kv_heads,
-                             .head_dim = config.head_dim};
+  AttentionShape shape{.batch = 1,
+                       .tokens = static_cast<int64_t>(tokens_.size()),
+                       .query_heads = config.heads,
+                       .kv_heads = config.kv_heads,
+                       .head_dim = config.head_dim};
+  positions_.clear();
+  int64_t longest = 0;
+  for (const CachedSequence& sequence : cached_) {
+    const int64_t end = sequence.length + sequence.tokens;
+    for (int64_t i = sequence.length; i < end; ++i) positions_.push_back(static_cast<int32_t>(i));
+    longest = std::max(longest, end);
+  }
+  const RopeTable* rope = model_->rope(longest);
   const MatrixView first = Cache(0, 0, 0);
   const int64_t layer_bytes = 2 * first.rows * first.cols * SizeOf(first.dtype);
-  GANTRY_ASSIGN_OR_RETURN(Var hidden, Embedding(tape, tokens_, model_->weights().embedding));
-  for (const DecoderLayerWeights& weights : model_->weights().layers) {
-    GANTRY_ASSIGN_OR_RETURN(Var qkv, DecoderQueryKeyValue(tape, hidden, weights));
+  GANTRY_ASSIGN_OR_RETURN(Var hidden, DecoderInput(tape, tokens_, positions_, model_->weights()));
+  for (int64_t i = 0; i < config.layers; ++i) {
+    const DecoderLayerWeights& weights = model_->weights().layers[static_cast<size_t>(i)];
+    shape.window = config.window(i);
+    GANTRY_ASSIGN_OR_RETURN(Var qkv, DecoderQueryKeyValue(tape, hidden, config, weights));
+    GANTRY_ASSIGN_OR_RETURN(Var attended,
+                            CachedAttention(tape, std::move(qkv),
+                                            {.shape = shape, .rope = rope, .sequences = cached_}));
     GANTRY_ASSIGN_OR_RETURN(
-        Var attended,
-        CachedAttention(tape, std::move(qkv),
-                        {.shape = shape, .rope = &model_->rope(), .sequences = cached_}));
-    GANTRY_ASSIGN_OR_RETURN(hidden,
-                            DecoderAfterAttention(tape, hidden, std::move(attended), weights));
+        hidden, DecoderAfterAttention(tape, hidden, std::move(attended), config, weights));
     for (CachedSequence& sequence : cached_) {
       sequence.keys.data += layer_bytes;
       sequence.values.data += layer_bytes;

@@ -95,6 +95,7 @@ class DecoderGenerator {
   // Of the step under way; kept for their memory.
   std::vector<Piece> pieces_;
   std::vector<int32_t> tokens_;
+  std::vector<int32_t> positions_;
   std::vector<CachedSequence> cached_;
 };
 

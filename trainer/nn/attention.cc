@@ -19,25 +19,27 @@ std::span<float> LogSumExpOf(const Activation& saved) {
 }
 
 void Rotate(const KernelContext& kernels, const MatrixView& qkv,
-            const RopeAttentionOptions& options, RopeDirection direction) {
+            const SelfAttentionOptions& options, RopeDirection direction) {
+  if (options.rope == nullptr) return;
   const QueryKeyValue<MatrixView> split = SplitQkv(qkv, options.shape);
   for (const MatrixView& heads : {split.query, split.key}) {
     ApplyRope(kernels, {.heads = heads,
                         .table = options.rope,
                         .tokens_per_sequence = options.shape.tokens,
                         .position_offset = 0,
-                        .direction = direction});
+                        .direction = direction,
+                        .positions = options.positions});
   }
 }
 
-class RopeAttentionNode final : public Node {
+class SelfAttentionNode final : public Node {
  public:
   struct Saved {
     Activation qkv;
     Activation out;
     Activation log_sum_exp;
   };
-  RopeAttentionNode(const RopeAttentionOptions& options, Saved saved, GradientCellPtr input,
+  SelfAttentionNode(const SelfAttentionOptions& options, Saved saved, GradientCellPtr input,
                     GradientCellPtr output)
       : options_(options),
         saved_(std::move(saved)),
@@ -67,7 +69,8 @@ class RopeAttentionNode final : public Node {
                                   .grad_q = grad.query,
                                   .grad_k = grad.key,
                                   .grad_v = grad.value,
-                                  .workspace = SpanOf(workspace)});
+                                  .workspace = SpanOf(workspace),
+                                  .documents = options_.documents});
       Rotate(kernels, grad_qkv.matrix(), options_, RopeDirection::kInverse);
       return absl::OkStatus();
     }));
@@ -75,7 +78,7 @@ class RopeAttentionNode final : public Node {
   }
 
  private:
-  RopeAttentionOptions options_;
+  SelfAttentionOptions options_;
   Saved saved_;
   GradientCellPtr input_;
   GradientCellPtr output_;
@@ -88,13 +91,14 @@ float AttentionScale(const AttentionShape& shape) {
 }
 
 // NOLINTNEXTLINE(performance-unnecessary-value-param): the value is consumed
-absl::StatusOr<Var> RopeAttention(Tape& tape, Var qkv, const RopeAttentionOptions& options) {
+absl::StatusOr<Var> SelfAttention(Tape& tape, Var qkv, const SelfAttentionOptions& options) {
   const AttentionShape& shape = options.shape;
   const Activation& input = qkv.value();
   GANTRY_CHECK(!input.has_memory() || input.unique()) << "the projections are held elsewhere";
   GANTRY_CHECK_EQ(input.rows(), shape.batch * shape.tokens);
+  GANTRY_CHECK_EQ(options.documents.empty(), options.positions.empty());
   const KernelContext& kernels = tape.context().kernels;
-  RopeAttentionNode::Saved saved{.qkv = tape.Save(input), .out = {}, .log_sum_exp = {}};
+  SelfAttentionNode::Saved saved{.qkv = tape.Save(input), .out = {}, .log_sum_exp = {}};
   GANTRY_ASSIGN_OR_RETURN(
       Activation out,
       tape.Allocate({.rows = input.rows(), .cols = shape.query_heads * shape.head_dim},
@@ -115,14 +119,15 @@ absl::StatusOr<Var> RopeAttention(Tape& tape, Var qkv, const RopeAttentionOption
                                .v = split.value,
                                .out = out.matrix(),
                                .log_sum_exp = LogSumExpOf(log_sum_exp),
-                               .workspace = SpanOf(workspace)});
+                               .workspace = SpanOf(workspace),
+                               .documents = options.documents});
     return absl::OkStatus();
   }));
   saved.out = tape.Save(out);
   saved.log_sum_exp = tape.Save(log_sum_exp);
   Var output = tape.MakeVar(std::move(out), {&qkv}, {});
   if (output.requires_gradient()) {
-    tape.Record(std::make_unique<RopeAttentionNode>(options, std::move(saved), qkv.gradient(),
+    tape.Record(std::make_unique<SelfAttentionNode>(options, std::move(saved), qkv.gradient(),
                                                     output.gradient()));
   }
   return output;

@@ -1,8 +1,11 @@
-// Causal self-attention with rotary position embedding as an operator, over the fused output of the
-// query, key and value projections.
-// Thread-compatible, as the tape; owns nothing.
+// Causal self-attention as an operator, with rotary positions where there are any, over the fused
+// output of the query, key and value projections; of several documents a sequence, and with
+// windows, as kernels/attention.h says. Thread-compatible, as the tape; owns nothing.
 #ifndef GANTRY_TRAINER_NN_ATTENTION_H_
 #define GANTRY_TRAINER_NN_ATTENTION_H_
+
+#include <cstdint>
+#include <span>
 
 #include "absl/status/statusor.h"
 #include "kernels/attention.h"
@@ -12,9 +15,14 @@
 
 namespace gantry {
 
-struct RopeAttentionOptions {
+struct SelfAttentionOptions {
   AttentionShape shape;
-  const RopeTable* rope;  // of shape.head_dim, at least shape.tokens positions; outlives the tape
+  // Of shape.head_dim, at least shape.tokens positions; outlives the tape. Null: no rotation.
+  const RopeTable* rope;
+  // Both or neither: where documents start, and each row's position in its own. They stay until the
+  // tape's Backward is done.
+  DocumentStarts documents = {};
+  std::span<const int32_t> positions = {};
 };
 
 // The columns of a fused activation [rows, (query_heads + 2 kv_heads) * head_dim].
@@ -40,7 +48,7 @@ float AttentionScale(const AttentionShape& shape);
 // rotated in place. The result is [batch * tokens, query_heads * head_dim]. Saves the rotated qkv,
 // the result and one float per row and query head. REQUIRES: nobody else holds the value of qkv.
 // Errors: those of the arena.
-absl::StatusOr<Var> RopeAttention(Tape& tape, Var qkv, const RopeAttentionOptions& options);
+absl::StatusOr<Var> SelfAttention(Tape& tape, Var qkv, const SelfAttentionOptions& options);
 
 }  // namespace gantry
 

@@ -1,7 +1,6 @@
 #include "trainer/nn/cached_attention.h"
 
 #include <algorithm>
-#include <cstring>
 #include <span>
 #include <utility>
 
@@ -9,19 +8,13 @@
 #include "base/check.h"
 #include "base/dtype.h"
 #include "base/status_macros.h"
+#include "kernels/elementwise.h"
 #include "trainer/nn/attention.h"
 
 namespace gantry {
 namespace {
 
 using SplitViews = QueryKeyValue<MatrixView>;
-
-void CopyRows(const MatrixView& from, const MatrixView& to) {
-  const auto bytes = static_cast<size_t>(from.cols * SizeOf(from.dtype));
-  for (int64_t row = 0; row < from.rows; ++row) {
-    std::memcpy(to.RowView(row).data, from.RowView(row).data, bytes);
-  }
-}
 
 // One sequence's part of a call.
 struct Part {
@@ -30,49 +23,49 @@ struct Part {
   MatrixView out;
 };
 
-bool Decodes(const CachedSequence& sequence) { return sequence.length > 0 || sequence.tokens == 1; }
-
 // Rotates the new queries and keys to their positions and stores the keys and values.
 void AddToCache(const KernelContext& kernels, const Part& part, const RopeTable* rope) {
   const CachedSequence& sequence = part.sequence;
   for (const MatrixView& heads : {part.split.query, part.split.key}) {
+    if (rope == nullptr) break;
     ApplyRope(kernels, {.heads = heads,
                         .table = rope,
                         .tokens_per_sequence = sequence.tokens,
                         .position_offset = sequence.length,
                         .direction = RopeDirection::kForward});
   }
-  CopyRows(part.split.key, sequence.keys.Rows(sequence.length, sequence.tokens));
-  CopyRows(part.split.value, sequence.values.Rows(sequence.length, sequence.tokens));
+  CopyRows(kernels,
+           {.from = part.split.key, .to = sequence.keys.Rows(sequence.length, sequence.tokens)});
+  CopyRows(kernels, {.from = part.split.value,
+                     .to = sequence.values.Rows(sequence.length, sequence.tokens)});
 }
 
-// Token by token, each against the cache up to itself.
+// One token against the cache up to itself, or as far as it sees.
 void Decode(const KernelContext& kernels, const Part& part, const AttentionShape& shape,
             std::span<std::byte> workspace) {
-  for (int64_t row = 0; row < part.sequence.tokens; ++row) {
-    const int64_t visible = part.sequence.length + row + 1;
-    AttentionDecode(kernels, {.query_heads = shape.query_heads,
-                              .kv_heads = shape.kv_heads,
-                              .scale = AttentionScale(shape),
-                              .q = part.split.query.Rows(row, 1),
-                              .k = part.sequence.keys.Rows(0, visible),
-                              .v = part.sequence.values.Rows(0, visible),
-                              .out = part.out.Rows(row, 1),
-                              .workspace = workspace});
-  }
+  const int64_t length = part.sequence.length + 1;
+  const int64_t visible = shape.window > 0 ? std::min(length, shape.window) : length;
+  AttentionDecode(kernels, {.query_heads = shape.query_heads,
+                            .kv_heads = shape.kv_heads,
+                            .scale = AttentionScale(shape),
+                            .q = part.split.query,
+                            .k = part.sequence.keys.Rows(length - visible, visible),
+                            .v = part.sequence.values.Rows(length - visible, visible),
+                            .out = part.out,
+                            .workspace = workspace});
 }
 
 // What the sequences need of scratch memory.
 struct Scratch {
   Bytes workspace = Bytes(0);
-  int64_t prefilled = 0;  // most new tokens of a sequence that is not decoded
+  int64_t prefilled = 0;  // most new tokens of a sequence that has several
 };
 Scratch ScratchOf(const CachedAttentionOptions& options, int threads) {
   Scratch scratch;
   for (const CachedSequence& sequence : options.sequences) {
     AttentionShape shape = options.shape;
-    if (Decodes(sequence)) {
-      shape.tokens = sequence.length + sequence.tokens;
+    if (sequence.tokens == 1) {
+      shape.tokens = sequence.length + 1;
       scratch.workspace = std::max(scratch.workspace, AttentionDecodeWorkspace(shape));
     } else {
       shape.tokens = sequence.tokens;
@@ -105,18 +98,20 @@ absl::StatusOr<Var> CachedAttention(Tape& tape, Var qkv, const CachedAttentionOp
       tape.Allocate({.rows = shape.query_heads, .cols = scratch.prefilled}, DType::kF32));
   const auto run = [&](const Part& part) {
     AddToCache(kernels, part, options.rope);
-    if (Decodes(part.sequence)) return Decode(kernels, part, shape, SpanOf(workspace));
+    if (part.sequence.tokens == 1) return Decode(kernels, part, shape, SpanOf(workspace));
     AttentionShape own = shape;
     own.tokens = part.sequence.tokens;
+    const int64_t length = part.sequence.length + own.tokens;
     AttentionForward(kernels, {.shape = own,
                                .scale = AttentionScale(shape),
                                .q = part.split.query,
-                               .k = part.split.key,
-                               .v = part.split.value,
+                               .k = part.sequence.keys.Rows(0, length),
+                               .v = part.sequence.values.Rows(0, length),
                                .out = part.out,
                                .log_sum_exp = {log_sum_exp.flat().As<float>(),
                                                static_cast<size_t>(own.query_heads * own.tokens)},
-                               .workspace = SpanOf(workspace)});
+                               .workspace = SpanOf(workspace),
+                               .cached = part.sequence.length});
   };
   GANTRY_RETURN_IF_ERROR(tape.Forward("attention", {}, [&](const LeasedParameters&) {
     int64_t row = 0;

@@ -24,15 +24,16 @@ struct CachedSequence {
 };
 
 struct CachedAttentionOptions {
-  AttentionShape shape;  // batch 1; tokens: new ones of all sequences
-  const RopeTable* rope;
+  AttentionShape shape;                       // batch 1; tokens: new ones of all sequences
+  const RopeTable* rope;                      // null: no rotation
   std::span<const CachedSequence> sequences;  // at least one; the rows of qkv in this order
 };
 
-// As RopeAttention over each sequence's cached tokens and its new ones, for the new ones' rows;
-// adds their keys and values to the caches. For evaluation only. REQUIRES: length + tokens <=
-// capacity and the positions of the table; nobody else holds the value of qkv. Errors: those of the
-// arena.
+// As SelfAttention over each sequence's cached tokens and its new ones, for the new ones' rows;
+// adds their keys and values to the caches. Several new tokens of a sequence have the same bits
+// however many came before; single ones are computed another way (AttentionDecode). For evaluation
+// only. REQUIRES: length + tokens <= capacity and the positions of the table; nobody else holds the
+// value of qkv. Errors: those of the arena.
 absl::StatusOr<Var> CachedAttention(Tape& tape, Var qkv, const CachedAttentionOptions& options);
 
 }  // namespace gantry

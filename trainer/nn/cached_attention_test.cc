@@ -24,14 +24,18 @@ constexpr AttentionShape kShape{
 constexpr int64_t kColumns = (kShape.query_heads + 2 * kShape.kv_heads) * kShape.head_dim;
 constexpr int64_t kOutColumns = kShape.query_heads * kShape.head_dim;
 
-void CheckPieces(DType dtype, const std::vector<int64_t>& pieces, double tolerance) {
+void CheckPieces(DType dtype, const std::vector<int64_t>& pieces, double tolerance,
+                 int64_t window = 0) {
+  AttentionShape shape_of = kShape;
+  shape_of.window = window;
   SCOPED_TRACE(StrCat("seed ", kSeed, ", ", Name(dtype)));
   const Random random({.seed = kSeed, .stream = 0});
   std::vector<double> qkv;
   for (int64_t i = 0; i < kShape.tokens * kColumns; ++i) {
     qkv.push_back(RoundTo(dtype, random.Normal(static_cast<uint64_t>(i))));
   }
-  const std::vector<double> expected = ReferenceRopeAttention(qkv, kShape, kTheta);
+  const std::vector<double> expected = ReferenceAttention(
+      qkv, shape_of, {.frequencies = ReferenceFrequencies(kTheta, kShape.head_dim)});
 
   TestBench bench({.compute_dtype = dtype});
   ASSERT_THAT(bench.store().Seal(), IsOk());
@@ -49,7 +53,7 @@ void CheckPieces(DType dtype, const std::vector<int64_t>& pieces, double toleran
   Tape tape(bench.context(), Tape::Mode::kEvaluation);
   int64_t length = 0;
   for (const int64_t count : pieces) {
-    AttentionShape shape = kShape;
+    AttentionShape shape = shape_of;
     shape.tokens = count;
     const auto rows = std::span(qkv).subspan(static_cast<size_t>(length * kColumns),
                                              static_cast<size_t>(count * kColumns));
@@ -84,6 +88,14 @@ TEST(CachedAttentionTest, OneByOne) {
 TEST(CachedAttentionTest, PromptTokensAndAnotherPrompt) {
   CheckPieces(DType::kF32, {4, 1, 1, 5}, 1e-5);
   CheckPieces(DType::kBF16, {4, 1, 1, 5}, 3e-2);
+}
+
+TEST(CachedAttentionTest, Windows) {
+  for (const int64_t window : {1, 3, 11, 20}) {
+    CheckPieces(DType::kF32, {11}, 1e-5, window);
+    CheckPieces(DType::kF32, {4, 1, 1, 5}, 1e-5, window);
+    CheckPieces(DType::kBF16, {2, 7, 1, 1}, 3e-2, window);
+  }
 }
 
 }  // namespace

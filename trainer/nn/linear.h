@@ -1,4 +1,4 @@
-// Linear maps as an operator: y = x W^T, with one or several weights over the same input whose
+// Linear maps as an operator: y = x W^T + b, with one or several weights over the same input whose
 // outputs lie side by side. Several weights (query, key and value; gate and up) share one lease,
 // one saved input and one output. Thread-compatible, as the tape; owns nothing.
 #ifndef GANTRY_TRAINER_NN_LINEAR_H_
@@ -26,11 +26,13 @@ struct LinearWeight {
 
 struct LinearWeights {
   std::string_view name;                  // in traces and errors; a literal
-  std::span<const LinearWeight> weights;  // 1 .. Lease::kTensorsMax, all different tensors
+  std::span<const LinearWeight> weights;  // with biases 1 .. Lease::kTensorsMax different tensors
 };
 
-// [rows, sum of out_features] in the compute type. The input is saved when any weight is trainable.
-// Errors: those of the store, the arena and the matrix multiplication.
+// [rows, sum of out_features] in the compute type; the product and the bias are summed in float and
+// rounded once. The input is saved when any weight is trainable. A bias's gradient is the sum of
+// the output's over the rows, in the order that kernels/column_sums.h says. Errors: those of the
+// store, the arena and the matrix multiplication.
 absl::StatusOr<Var> Linear(Tape& tape, const Var& x, const LinearWeights& weights);
 
 }  // namespace gantry

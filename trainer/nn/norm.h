@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "trainer/autograd/parameter_lease.h"
 #include "trainer/autograd/tape.h"
+#include "trainer/nn/layer_norm.h"
 #include "trainer/nn/rms_norm.h"
 
 namespace gantry {

@@ -1,5 +1,4 @@
-// The Llama decoder in double, written from its definition with loops only: the oracle of
-// DecoderModel.
+// Decoders in double, written from their definitions with loops only: the oracle of DecoderModel.
 #ifndef GANTRY_TRAINER_MODELS_TESTING_REFERENCE_DECODER_H_
 #define GANTRY_TRAINER_MODELS_TESTING_REFERENCE_DECODER_H_
 

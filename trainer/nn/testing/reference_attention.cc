@@ -2,19 +2,22 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 
 namespace gantry {
 namespace {
 
-void RotateHead(double* head, int64_t dim, int64_t position, double theta) {
-  for (int64_t i = 0; i < dim / 2; ++i) {
-    const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(dim);
-    const double angle = static_cast<double>(position) * std::pow(theta, exponent);
+void RotateHead(double* head, int64_t position, const ReferencePositions& positions) {
+  const size_t half = positions.frequencies.size();
+  for (size_t i = 0; i < half; ++i) {
+    const double angle = static_cast<double>(position) * positions.frequencies[i];
+    const double cos = positions.magnitude * std::cos(angle);
+    const double sin = positions.magnitude * std::sin(angle);
     const double first = head[i];
-    const double second = head[i + dim / 2];
-    head[i] = first * std::cos(angle) - second * std::sin(angle);
-    head[i + dim / 2] = second * std::cos(angle) + first * std::sin(angle);
+    const double second = head[i + half];
+    head[i] = first * cos - second * sin;
+    head[i + half] = second * cos + first * sin;
   }
 }
 
@@ -56,33 +59,48 @@ void AttendRow(const HeadView& head, int64_t visible, double* out) {
 
 }  // namespace
 
-std::vector<double> ReferenceRopeAttention(std::vector<double> qkv, const AttentionShape& shape,
-                                           double theta) {
+std::vector<double> ReferenceAttention(std::vector<double> qkv, const AttentionShape& shape,
+                                       const ReferencePositions& positions) {
   const int64_t dim = shape.head_dim;
-  const int64_t stride = (shape.query_heads + 2 * shape.kv_heads) * dim;
+  const int64_t heads = shape.query_heads + shape.kv_heads;
+  const int64_t stride = (heads + shape.kv_heads) * dim;
   const int64_t group = shape.query_heads / shape.kv_heads;
-  std::vector<double> out(
-      static_cast<size_t>(shape.batch * shape.tokens * shape.query_heads * dim));
-  for (int64_t b = 0; b < shape.batch; ++b) {
-    double* sequence = qkv.data() + b * shape.tokens * stride;
-    for (int64_t t = 0; t < shape.tokens; ++t) {
-      for (int64_t h = 0; h < shape.query_heads + shape.kv_heads; ++h) {
-        RotateHead(sequence + t * stride + h * dim, dim, t, theta);
-      }
+  const int64_t rows = shape.batch * shape.tokens;
+  std::vector<int64_t> starts;  // of each row's document
+  for (int64_t row = 0; row < rows; ++row) {
+    int64_t start = row / shape.tokens * shape.tokens;
+    for (const int32_t document : positions.documents) {
+      if (document <= row) start = document;
     }
-    for (int64_t t = 0; t < shape.tokens; ++t) {
-      for (int64_t h = 0; h < shape.query_heads; ++h) {
-        const double* keys = sequence + (shape.query_heads + h / group) * dim;
-        AttendRow({.query = sequence + t * stride + h * dim,
-                   .first_key = keys,
-                   .first_value = keys + shape.kv_heads * dim,
-                   .row_stride = stride,
-                   .dim = dim},
-                  t + 1, out.data() + ((b * shape.tokens + t) * shape.query_heads + h) * dim);
-      }
+    starts.push_back(start);
+    for (int64_t h = 0; h < heads; ++h) {
+      RotateHead(qkv.data() + row * stride + h * dim, row - start, positions);
+    }
+  }
+  std::vector<double> out(static_cast<size_t>(rows * shape.query_heads * dim));
+  for (int64_t row = 0; row < rows; ++row) {
+    int64_t first = starts[static_cast<size_t>(row)];
+    if (shape.window > 0) first = std::max(first, row - shape.window + 1);
+    for (int64_t h = 0; h < shape.query_heads; ++h) {
+      const double* keys = qkv.data() + first * stride + (shape.query_heads + h / group) * dim;
+      AttendRow({.query = qkv.data() + row * stride + h * dim,
+                 .first_key = keys,
+                 .first_value = keys + shape.kv_heads * dim,
+                 .row_stride = stride,
+                 .dim = dim},
+                row - first + 1, out.data() + (row * shape.query_heads + h) * dim);
     }
   }
   return out;
+}
+
+std::vector<double> ReferenceFrequencies(double theta, int64_t head_dim) {
+  std::vector<double> frequencies;
+  for (int64_t i = 0; i < head_dim / 2; ++i) {
+    frequencies.push_back(
+        std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim)));
+  }
+  return frequencies;
 }
 
 }  // namespace gantry
