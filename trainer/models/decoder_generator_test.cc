@@ -22,6 +22,7 @@ struct Variant {
   DType dtype;
   bool tied;
   double tolerance;
+  DecoderFamily family = DecoderFamily::kLlama;
 };
 
 class DecoderGeneratorTest : public ::testing::TestWithParam<Variant> {
@@ -32,9 +33,12 @@ class DecoderGeneratorTest : public ::testing::TestWithParam<Variant> {
         batch_(config_, 1, 12, kSeed) {}
 
   static DecoderConfig MakeConfig() {
-    DecoderConfig config = TinyLlamaConfig();
+    const bool is_llama = GetParam().family == DecoderFamily::kLlama;
+    DecoderConfig config = is_llama ? TinyLlamaConfig() : TinyDecoderConfig(GetParam().family);
     config.parameter_dtype = GetParam().dtype;
     config.tie_embeddings = GetParam().tied;
+    // Keys that are cached keep the rotation they had: a dynamic scaling has no whole to compare.
+    config.rope_scaling = {};
     return config;
   }
 
@@ -90,6 +94,46 @@ TEST_P(DecoderGeneratorTest, TruncatedTokensAreForgotten) {
   EXPECT_DEATH(generator->Truncate(0, 10), "10 of 9");
 }
 
+// Sequences of different lengths, appended to together and apart, in steps of a few tokens: each
+// has the logits that it has alone.
+TEST_P(DecoderGeneratorTest, SequencesSideBySideAreEachAlone) {
+  bench_.SealWithValues(kSeed);
+  const std::vector<double> expected = ReferenceLogits(bench_.Parameters(), config_, batch_.view());
+  for (const int64_t step_tokens : {1, 4, 5, 100}) {
+    auto generator = DecoderGenerator::Create(
+        &bench_.model(), {.sequences = 3, .capacity = 12, .step_tokens = step_tokens});
+    ASSERT_THAT(generator, IsOk());
+    // All sequences are prefixes of one: `counts` tokens of each come next, 0 for none.
+    const auto append = [&](const std::vector<int64_t>& counts) {
+      std::vector<SequenceTokens> appended;
+      for (int64_t i = 2; i >= 0; --i) {  // in another order than the cache's
+        const int64_t count = counts[static_cast<size_t>(i)];
+        if (count == 0) continue;
+        appended.push_back({.sequence = i,
+                            .tokens = std::span(batch_.tokens)
+                                          .subspan(static_cast<size_t>((*generator)->length(i)),
+                                                   static_cast<size_t>(count))});
+      }
+      std::vector<float> logits(23 * appended.size(), std::nanf(""));
+      ASSERT_THAT((*generator)->Append(appended, logits), IsOk());
+      for (size_t n = 0; n < appended.size(); ++n) {
+        const auto row = static_cast<size_t>(((*generator)->length(appended[n].sequence) - 1) * 23);
+        for (size_t v = 0; v < 23; ++v) {
+          ASSERT_NEAR(logits[23 * n + v], expected[row + v], GetParam().tolerance)
+              << "sequence " << appended[n].sequence << ", logit " << v;
+        }
+      }
+    };
+    append({5, 1, 3});
+    append({1, 1, 1});
+    append({0, 6, 1});
+    append({6, 0, 2});
+    EXPECT_EQ((*generator)->length(0), 12);
+    EXPECT_EQ((*generator)->length(1), 8);
+    EXPECT_EQ((*generator)->length(2), 7);
+  }
+}
+
 TEST_P(DecoderGeneratorTest, DryRunMakesTheSameEvents) {
   const auto events = [&] {
     bench_.recording().TakeEvents();
@@ -105,11 +149,16 @@ TEST_P(DecoderGeneratorTest, DryRunMakesTheSameEvents) {
   EXPECT_GT(dry.size(), 50U);
 }
 
-INSTANTIATE_TEST_SUITE_P(Variants, DecoderGeneratorTest,
-                         ::testing::Values(Variant{"F32", DType::kF32, false, 1e-4},
-                                           Variant{"F32Tied", DType::kF32, true, 1e-4},
-                                           Variant{"BF16", DType::kBF16, false, 0.15}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Variants, DecoderGeneratorTest,
+    ::testing::Values(Variant{"F32", DType::kF32, false, 1e-4},
+                      Variant{"F32Tied", DType::kF32, true, 1e-4},
+                      Variant{"BF16", DType::kBF16, false, 0.15},
+                      Variant{"Gpt2", DType::kF32, true, 1e-4, DecoderFamily::kGpt2},
+                      Variant{"Mistral", DType::kF32, false, 1e-4, DecoderFamily::kMistral},
+                      Variant{"Qwen2", DType::kF32, true, 1e-4, DecoderFamily::kQwen2},
+                      Variant{"Qwen3", DType::kF32, false, 1e-4, DecoderFamily::kQwen3}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 TEST(DecoderGeneratorErrorsTest, BadRequestsAreErrors) {
   const DecoderConfig config = TinyLlamaConfig();
@@ -119,10 +168,27 @@ TEST(DecoderGeneratorErrorsTest, BadRequestsAreErrors) {
     EXPECT_THAT(DecoderGenerator::Create(&bench.model(), {.capacity = capacity}),
                 StatusIs(absl::StatusCode::kInvalidArgument, "cache"));
   }
+  EXPECT_THAT(DecoderGenerator::Create(&bench.model(), {.sequences = 0, .capacity = 4}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "0 sequences"));
+  EXPECT_THAT(DecoderGenerator::Create(&bench.model(), {.capacity = 4, .step_tokens = 0}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "0 tokens at a time"));
+  EXPECT_THAT(
+      DecoderGenerator::Create(&bench.model(), {.sequences = int64_t{1} << 40, .capacity = 4}),
+      StatusIs(absl::StatusCode::kInvalidArgument, "elements"));
   auto generator = DecoderGenerator::Create(&bench.model(), {.capacity = 4});
   ASSERT_THAT(generator, IsOk());
   std::vector<float> logits(23);
   const std::vector<int32_t> tokens = {1, 2, 3, 4, 5};
+  const SequenceTokens twice[] = {{.sequence = 0, .tokens = std::span(tokens).first(1)},
+                                  {.sequence = 0, .tokens = std::span(tokens).first(1)}};
+  std::vector<float> two(46);
+  EXPECT_THAT((*generator)->Append(twice, two),
+              StatusIs(absl::StatusCode::kInvalidArgument, "named twice"));
+  const SequenceTokens absent{.sequence = 1, .tokens = std::span(tokens).first(1)};
+  EXPECT_THAT((*generator)->Append(std::span(&absent, 1), logits),
+              StatusIs(absl::StatusCode::kInvalidArgument, "sequence 1 of 1"));
+  EXPECT_THAT((*generator)->Append(std::span<const SequenceTokens>(), logits),
+              StatusIs(absl::StatusCode::kInvalidArgument, "no sequences"));
   const auto append = [&](std::span<const int32_t> some, size_t logit_count) {
     return (*generator)->Append(some, std::span(logits).first(logit_count));
   };

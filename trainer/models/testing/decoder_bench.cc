@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/random.h"
 #include "kernels/cross_entropy_head.h"
+#include "trainer/models/families.h"
 
 namespace gantry {
 namespace {
@@ -32,6 +33,48 @@ DecoderConfig TinyLlamaConfig() {
           .rope_theta = 100.0,
           .norm_epsilon = 1e-3,
           .parameter_dtype = DType::kF32};
+}
+
+DecoderConfig TinyDecoderConfig(DecoderFamily family) {
+  DecoderConfig config = FamilyDefaults(family);
+  config.layers = 2;
+  config.width = 10;
+  config.heads = 4;
+  config.kv_heads = 2;
+  config.head_dim = 4;
+  config.ffn_width = 14;
+  config.vocabulary = 23;
+  config.max_sequence = 32;
+  config.rope_theta = 100.0;
+  config.norm_epsilon = 1e-3;
+  config.parameter_dtype = DType::kF32;
+  switch (family) {
+    case DecoderFamily::kGpt2:
+      config.positions = 33;
+      config.heads = 2;
+      config.kv_heads = 2;
+      config.head_dim = 5;
+      break;
+    case DecoderFamily::kLlama:
+      config.query_key_value_bias = true;
+      config.attention_output_bias = true;
+      config.mlp_bias = true;
+      config.rope_scaling = {.kind = RopeScalingKind::kYarn, .factor = 2, .original_positions = 16};
+      break;
+    case DecoderFamily::kMistral:
+      config.windows = {3, 3};
+      break;
+    case DecoderFamily::kQwen2:
+      config.windows = {0, 2};
+      config.tie_embeddings = true;
+      break;
+    case DecoderFamily::kQwen3:
+      config.head_dim = 6;
+      config.rope_scaling = {
+          .kind = RopeScalingKind::kDynamic, .factor = 2, .original_positions = 4};
+      break;
+  }
+  return config;
 }
 
 RandomBatch::RandomBatch(const DecoderConfig& config, int64_t sequence_count, int64_t token_count,

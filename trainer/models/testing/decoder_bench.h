@@ -1,4 +1,4 @@
-// A small Llama over a MemoryStore, with random batches: what the model's tests share.
+// Small decoders over a MemoryStore, with random batches: what the models' tests share.
 #ifndef GANTRY_TRAINER_MODELS_TESTING_DECODER_BENCH_H_
 #define GANTRY_TRAINER_MODELS_TESTING_DECODER_BENCH_H_
 
@@ -17,12 +17,19 @@ namespace gantry {
 
 // Two layers, two query heads per key head, f32, nothing square.
 DecoderConfig TinyLlamaConfig();
+// Of any family, with what sets it apart: biases, windows of some layers, tied heads, a scaled
+// rotation, heads that are no fraction of the width.
+DecoderConfig TinyDecoderConfig(DecoderFamily family);
 
 // Tokens and targets of a batch, drawn from `seed`; every fifth target is ignored.
 struct RandomBatch {
   RandomBatch(const DecoderConfig& config, int64_t sequences, int64_t length, uint64_t seed);
   TokenBatch view() const {
-    return {.sequences = sequences, .length = length, .tokens = tokens, .targets = targets};
+    return {.sequences = sequences,
+            .length = length,
+            .tokens = tokens,
+            .targets = targets,
+            .documents = documents};
   }
   int64_t valid_tokens() const;
 
@@ -30,6 +37,7 @@ struct RandomBatch {
   int64_t length;
   std::vector<int32_t> tokens;
   std::vector<int32_t> targets;
+  std::vector<int32_t> documents;  // none at first
 };
 
 class DecoderBench {
