@@ -13,6 +13,7 @@ readonly tool_packages=(
   clang-19 clang-format-19 clang-tidy-19 shellcheck
   fortunes
   fio strace
+  python3-venv
   chromium-headless-shell
 )
 
