@@ -1,6 +1,7 @@
-// Design D4 with a real model: losses and a hash of all parameters after 5 steps of a small Llama
-// are those of the all-resident run, for every budget, policy, tier mix, chunk size, look-ahead and
-// with or without recomputation; and our own kernels give the same bits on one thread and on two.
+// Design D4 with real models: losses and a hash of all parameters after 5 steps of a small Llama,
+// and of one of each other family, are those of the all-resident run, for every budget, policy,
+// tier mix, chunk size, look-ahead and with or without recomputation; and our own kernels give the
+// same bits on one thread and on two.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -24,6 +25,7 @@
 #include "gemini/layer_activations.h"
 #include "kernels/matmul.h"
 #include "trainer/models/decoder.h"
+#include "trainer/models/families.h"
 
 namespace gantry {
 namespace {
@@ -51,7 +53,26 @@ struct Case {
   OptimizerStep::NonFinite non_finite = OptimizerStep::NonFinite::kSkipStep;
   int threads = 2;
   OptimizerKind optimizer = OptimizerKind::kAdamW;
+  DecoderFamily family = DecoderFamily::kLlama;
 };
+
+DecoderConfig ModelOf(const Case& c) {
+  DecoderConfig config = FamilyDefaults(c.family);
+  config.layers = 5;
+  config.width = 96;
+  config.heads = 6;
+  config.kv_heads = c.family == DecoderFamily::kGpt2 ? 6 : 2;
+  config.head_dim = 16;
+  config.ffn_width = 224;
+  config.vocabulary = 256;
+  config.max_sequence = 64;
+  config.positions = c.family == DecoderFamily::kGpt2 ? 64 : 0;
+  if (c.family == DecoderFamily::kMistral) config.windows.assign(5, 20);
+  config.tie_embeddings = c.tied;
+  config.recompute = c.recompute;
+  config.parameter_dtype = c.dtype;
+  return config;
+}
 
 std::ostream& operator<<(std::ostream& out, const Case& c) { return out << c.name; }
 
@@ -97,19 +118,7 @@ struct LlamaRun {
     const ExecutionContext context{.store = engine.get(),
                                    .kernels = {.team = team.get(), .matmul = matmul.get()},
                                    .compute_dtype = c.dtype};
-    GANTRY_ASSIGN_OR_RETURN(model, DecoderModel::Create(context,
-                                                        {.layers = 5,
-                                                         .width = 96,
-                                                         .heads = 6,
-                                                         .kv_heads = 2,
-                                                         .head_dim = 16,
-                                                         .ffn_width = 224,
-                                                         .vocabulary = 256,
-                                                         .max_sequence = 64,
-                                                         .tie_embeddings = c.tied,
-                                                         .recompute = c.recompute,
-                                                         .parameter_dtype = c.dtype},
-                                                        {}));
+    GANTRY_ASSIGN_OR_RETURN(model, DecoderModel::Create(context, ModelOf(c), {}));
     return absl::OkStatus();
   }
 
@@ -181,7 +190,8 @@ absl::StatusOr<Outcome> Reference(const Case& c) {
                        .dtype = c.dtype,
                        .tied = c.tied,
                        .non_finite = c.non_finite,
-                       .optimizer = c.optimizer};
+                       .optimizer = c.optimizer,
+                       .family = c.family};
   return LlamaRun().Train(reference);
 }
 
@@ -324,6 +334,32 @@ std::vector<Case> Cases() {
        .host_bytes = 1400 * k,
        .files = true,
        .dtype = DType::kF32},
+      {.name = "gpt2",
+       .device_bytes = 2400 * k,
+       .host_bytes = 1200 * k,
+       .files = true,
+       .recompute = Recompute::kLayer,
+       .tied = true,
+       .family = DecoderFamily::kGpt2},
+      {.name = "mistral",
+       .device_bytes = 2400 * k,
+       .host_bytes = 1200 * k,
+       .files = true,
+       .recompute = Recompute::kOffload,
+       .family = DecoderFamily::kMistral},
+      {.name = "qwen2",
+       .device_bytes = 2800 * k,
+       .host_bytes = 1400 * k,
+       .files = true,
+       .accumulation = 2,
+       .tied = true,
+       .family = DecoderFamily::kQwen2},
+      {.name = "qwen3",
+       .device_bytes = 2400 * k,
+       .host_bytes = 1200 * k,
+       .files = true,
+       .recompute = Recompute::kLayer,
+       .family = DecoderFamily::kQwen3},
       {.name = "one_thread",
        .device_bytes = 2400 * k,
        .host_bytes = 1200 * k,

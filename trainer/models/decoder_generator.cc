@@ -114,6 +114,11 @@ absl::Status DecoderGenerator::Append(std::span<const SequenceTokens> appended,
                                       std::span<float> logits) {
   GANTRY_RETURN_IF_ERROR(CheckTokens(appended, logits));
   absl::Status status = absl::OkStatus();
+  longest_ = 0;
+  for (const SequenceTokens& entry : appended) {
+    const auto count = static_cast<int64_t>(entry.tokens.size());
+    longest_ = std::max(longest_, length(entry.sequence) + count);
+  }
   Piece next{.entry = 0, .first = 0, .count = 0, .is_last = false};
   while (status.ok() && next.entry < appended.size()) {
     FillStep(appended, &next);
@@ -192,13 +197,11 @@ absl::StatusOr<Var> DecoderGenerator::Hidden(Tape& tape) {
                        .kv_heads = config.kv_heads,
                        .head_dim = config.head_dim};
   positions_.clear();
-  int64_t longest = 0;
   for (const CachedSequence& sequence : cached_) {
     const int64_t end = sequence.length + sequence.tokens;
     for (int64_t i = sequence.length; i < end; ++i) positions_.push_back(static_cast<int32_t>(i));
-    longest = std::max(longest, end);
   }
-  const RopeTable* rope = model_->rope(longest);
+  const RopeTable* rope = model_->rope(longest_);
   const MatrixView first = Cache(0, 0, 0);
   const int64_t layer_bytes = 2 * first.rows * first.cols * SizeOf(first.dtype);
   GANTRY_ASSIGN_OR_RETURN(Var hidden, DecoderInput(tape, tokens_, positions_, model_->weights()));

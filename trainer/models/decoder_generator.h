@@ -92,6 +92,7 @@ class DecoderGenerator {
   Options options_;
   std::vector<int64_t> lengths_;  // by sequence
   std::vector<std::byte> cache_;  // [sequences, layers, 2, capacity, kv_heads * head_dim]
+  int64_t longest_ = 0;           // sequence when Append is done: some rotations depend on it
   // Of the step under way; kept for their memory.
   std::vector<Piece> pieces_;
   std::vector<int32_t> tokens_;
