@@ -25,7 +25,8 @@ void ScaleRow(const ScaleColumnsArgs& args, int64_t row) {
     T* y = args.y.Row<T>(row);
     for (int64_t i = 0; i < args.x.cols; i += 16) {
       const int64_t count = args.x.cols - i;
-      V16 value = LoadFirst(x + i, count) * LoadFirst(args.factors.data() + i, count);
+      const V16 factor = Set(args.scale) * LoadFirst(args.factors.data() + i, count);
+      V16 value = LoadFirst(x + i, count) * (factor + Set(args.offset));
       if (args.accumulate == Accumulate::kAdd) value = LoadFirst(y + i, count) + value;
       StoreFirst(value, y + i, count);
     }

@@ -12,12 +12,14 @@
 
 namespace gantry {
 
-// y[r, c] (+)= x[r, c] * factors[c]. One type.
+// y[r, c] (+)= x[r, c] * (scale * factors[c] + offset). One type.
 struct ScaleColumnsArgs {
   ConstMatrixView x;
   std::span<const float> factors;
   MatrixView y;
   Accumulate accumulate;
+  float scale = 1.0F;
+  float offset = 0.0F;
 };
 void ScaleColumns(const KernelContext& context, const ScaleColumnsArgs& args);
 

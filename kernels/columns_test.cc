@@ -40,13 +40,18 @@ TEST(ColumnsTest, ScaleColumns) {
         TestMatrix y({.dtype = dtype, .shape = shape, .gap = 1}, RandomMatrix(shape, 2, 1.0));
         const reference::Matrix before = y.values();
         const std::vector<float> factors = Factors(shape.cols);
-        ScaleColumns(context.context(),
-                     {.x = x.view(), .factors = factors, .y = y.view(), .accumulate = accumulate});
+        ScaleColumns(context.context(), {.x = x.view(),
+                                         .factors = factors,
+                                         .y = y.view(),
+                                         .accumulate = accumulate,
+                                         .scale = 1.5F,
+                                         .offset = -0.5F});
         const reference::Matrix from = x.values();
         const reference::Matrix after = y.values();
         for (int64_t r = 0; r < shape.rows; ++r) {
           for (int64_t i = 0; i < shape.cols; ++i) {
-            const float product = static_cast<float>(from(r, i)) * factors[static_cast<size_t>(i)];
+            const float factor = 1.5F * factors[static_cast<size_t>(i)] + -0.5F;
+            const float product = static_cast<float>(from(r, i)) * factor;
             const float sum = static_cast<float>(before(r, i)) + product;
             ASSERT_EQ(after(r, i), Stored(accumulate == Accumulate::kAdd ? sum : product, dtype));
           }
