@@ -9,6 +9,7 @@
 #include <cstring>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -158,6 +159,26 @@ absl::Status Checkpoint::ReadState(const TensorEntry& tensor, const StateEntry& 
   if (hasher.HexDigest() == state.checksum) return absl::OkStatus();
   return DataLoss("checkpoint '", path_, "' is damaged: the checksum of the ", Name(state.kind),
                   " of '", tensor.name, "' does not fit", kAdvice);
+}
+
+absl::Status Checkpoint::ReadParameter(std::string_view tensor, int64_t first,
+                                       std::span<float> values) const {
+  const auto entry = std::ranges::find(manifest_.tensors, tensor, &TensorEntry::name);
+  if (entry == manifest_.tensors.end()) {
+    return NotFound("checkpoint '", path_, "' has no tensor '", tensor, "'");
+  }
+  if (first < 0 || std::ssize(values) > entry->elements() - first) {
+    return InvalidArgument("elements ", first, " to ", first + std::ssize(values), " of '", tensor,
+                           "', which has ", entry->elements());
+  }
+  const StateEntry& state = entry->states.front();  // the master, or what is its own
+  const DType dtype = SavedDType(state.kind, entry->dtype);
+  std::vector<std::byte> bytes(values.size() * static_cast<size_t>(SizeOf(dtype)));
+  GANTRY_RETURN_IF_ERROR(state_.ReadAt(state.offset + first * SizeOf(dtype), bytes));
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = LoadElement(dtype, bytes.data(), static_cast<int64_t>(i));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Checkpoint::CheckModel(const ParameterStore& store) const {

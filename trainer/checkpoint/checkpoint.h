@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
@@ -40,6 +41,11 @@ class Checkpoint {
 
   // Compares every byte of the states with its checksum. Errors: kDataLoss naming the tensor.
   absl::Status Verify() const;
+
+  // Fills `values` with elements [first, first + n) of a tensor, as precise as they were saved; of
+  // a tied tensor by the name it was registered under. Compares nothing with a checksum: Verify
+  // does. Errors: kNotFound; kInvalidArgument for elements that it does not have; those of reading.
+  absl::Status ReadParameter(std::string_view tensor, int64_t first, std::span<float> values) const;
 
   // Whether the model of a sealed store is the one that was saved, and what is trained of it is
   // trained by the same optimizer, whatever the format of its states. A frozen tensor may have been

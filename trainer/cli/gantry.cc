@@ -19,6 +19,7 @@
 #include "trainer/cli/clean_command.h"
 #include "trainer/cli/command.h"
 #include "trainer/cli/console.h"
+#include "trainer/cli/convert_command.h"
 #include "trainer/cli/demo_command.h"
 #include "trainer/cli/generate_command.h"
 #include "trainer/cli/help_command.h"
@@ -44,6 +45,7 @@ CommandResult Dispatch(Arguments arguments, const CommandContext& context) {
   if (command == "demo") return DemoCommand(std::move(arguments), context);
   if (command == "bench") return BenchCommand(std::move(arguments), context);
   if (command == "clean") return CleanCommand(std::move(arguments), context);
+  if (command == "convert") return ConvertCommand(std::move(arguments), context);
   if (command == "inspect") return InspectCommand(std::move(arguments), context);
   if (command == "plan") return PlanCommand(std::move(arguments), context);
   if (command == "profile") return ProfileCommand(std::move(arguments), context);

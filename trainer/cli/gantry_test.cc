@@ -255,7 +255,7 @@ TEST(Gantry, UsageErrorsAreOneLineAndTwo) {
       {{"generate"},
        "generate.checkpoint: name a checkpoint or a folder of them, as in --checkpoint=runs/a"},
       {{"generate", "--checkpoint=a", "--prompt="}, "generate.prompt: must have at least one byte"},
-      {{"inspect"}, "name a checkpoint: gantry inspect CHECKPOINT"},
+      {{"inspect"}, "name a checkpoint or a model: gantry inspect PATH"},
       {{"inspect", "a", "b"}, "'b' is one word too many"},
       {{"inspect", "a", "--verfy"}, "unknown option '--verfy'"},
       {{"clean"}, "name the folders that runs spilled to, or a config with memory.spill_dirs"},

@@ -25,7 +25,8 @@ constexpr std::string_view kOverview =
   train      train a model under a memory budget; Ctrl-C saves, the same command resumes
   generate   continue a text with the model of a checkpoint
   demo       train 100 million parameters in 128 MiB of device memory and compare with all resident
-  inspect    show what a checkpoint holds
+  inspect    show what a checkpoint, a model's folder, an adapter or a safetensors file holds
+  convert    write a checkpoint or a model as a Hugging Face folder, maybe with an adapter merged
   clean      remove what runs that died left in their spill folders
   bench      measure files, lanes, optimizer and leases beside what bounds them; compare policies
   plan       what training a model on some machine would be like: memory, speed, upgrades
@@ -71,9 +72,26 @@ with out/demo as FOLDER. --quick takes fewer steps.
 )";
 
 constexpr std::string_view kInspect =
-    R"(usage: gantry inspect CHECKPOINT [--verify] [--json]
+    R"(usage: gantry inspect PATH [--verify] [--json]
 
-Shows step, settings, tensors and sizes; --verify compares every byte with its checksum.
+PATH is a checkpoint, a Hugging Face folder with a model or a PEFT adapter, or a safetensors file.
+Shows step, settings, tensors and sizes; --verify compares every byte of a checkpoint with its
+checksum.
+)";
+
+constexpr std::string_view kConvert =
+    R"(usage: gantry convert SOURCE FOLDER [--dtype=f32|bf16|f16] [--merge=ADAPTER]
+                      [--max-shard-size=SIZE] [--base=FOLDER] [--json]
+
+Writes SOURCE as a Hugging Face model folder that Transformers reads. SOURCE is a checkpoint (or a
+folder of them, of which the newest is taken) or a model's folder of any architecture. --dtype is
+that of the weights written; by default they keep theirs, and those of a checkpoint the type of its
+parameters. --merge adds a PEFT adapter to a model's weights. Files hold at most --max-shard-size of
+weights (5GB). --base is the folder that a checkpoint's model was first loaded from: its config.json
+is kept and its tokenizer copied. FOLDER appears whole or not at all.
+
+  gantry convert runs/book book-model
+  gantry convert SmolLM2/ merged --merge=my-adapter --dtype=bf16
 )";
 
 constexpr std::string_view kClean =
@@ -185,6 +203,7 @@ absl::StatusOr<std::string> HelpText(std::string_view command) {
   if (command == "generate") return StrCat(kGenerate, ConfigHelp());
   if (command == "demo") return std::string(kDemo);
   if (command == "inspect") return std::string(kInspect);
+  if (command == "convert") return std::string(kConvert);
   if (command == "clean") return std::string(kClean);
   if (command == "bench") return std::string(kBench);
   if (command == "plan") return std::string(kPlan);
@@ -192,9 +211,9 @@ absl::StatusOr<std::string> HelpText(std::string_view command) {
   if (command == "version") return std::string(kVersion);
   if (command == "config") return ConfigHelp();
   if (command == "machines") return MachinesHelp();
-  const std::array<std::string, 12> names = {"train", "generate", "demo",   "inspect",
-                                             "clean", "bench",    "plan",   "profile",
-                                             "help",  "version",  "config", "machines"};
+  const std::array<std::string, 13> names = {"train",   "generate", "demo",    "inspect", "convert",
+                                             "clean",   "bench",    "plan",    "profile", "help",
+                                             "version", "config",   "machines"};
   const std::string nearest = NearestName(command, names.data(), names.size());
   if (nearest.empty()) {
     return InvalidArgument("unknown command '", command, "'; `gantry help` lists all");

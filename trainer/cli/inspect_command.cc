@@ -20,6 +20,7 @@
 #include "trainer/cli/arguments.h"
 #include "trainer/cli/command.h"
 #include "trainer/cli/console.h"
+#include "trainer/cli/inspect_model.h"
 
 namespace gantry {
 namespace {
@@ -95,13 +96,22 @@ CommandResult InspectCommand(Arguments arguments, const CommandContext& context)
   const absl::StatusOr<bool> verify = TakeFlag(arguments, "verify");
   if (!verify.ok()) return UsageError(verify.status());
   if (arguments.words.empty()) {
-    return UsageError(InvalidArgument("name a checkpoint: gantry inspect CHECKPOINT"));
+    return UsageError(InvalidArgument("name a checkpoint or a model: gantry inspect PATH"));
   }
   const std::string path = arguments.words[0];
   arguments.words.erase(arguments.words.begin());
   const absl::Status rest = ExpectNothingElse(arguments);
   if (!rest.ok()) return UsageError(rest);
 
+  if (IsModelOrAdapter(path)) {
+    if (*verify) {
+      return UsageError(InvalidArgument("--verify is for checkpoints: models have no checksums"));
+    }
+    const absl::StatusOr<std::string> text = InspectModel(*context.files, path, *format);
+    if (!text.ok()) return Failure(text.status());
+    context.console->Out(*text);
+    return {};
+  }
   const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(context.files, path);
   if (!checkpoint.ok()) return Failure(checkpoint.status());
   if (*verify) {
