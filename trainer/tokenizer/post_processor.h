@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "trainer/tokenizer/encoding.h"
 #include "trainer/tokenizer/json_view.h"
-#include "trainer/tokenizer/tokenizer.h"
 
 namespace gantry {
 

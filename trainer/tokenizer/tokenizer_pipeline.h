@@ -17,11 +17,11 @@
 #include "trainer/tokenizer/added_tokens.h"
 #include "trainer/tokenizer/bpe_model.h"
 #include "trainer/tokenizer/decoder.h"
+#include "trainer/tokenizer/encoding.h"
 #include "trainer/tokenizer/json_view.h"
 #include "trainer/tokenizer/normalizer.h"
 #include "trainer/tokenizer/post_processor.h"
 #include "trainer/tokenizer/pre_tokenizer.h"
-#include "trainer/tokenizer/tokenizer.h"
 
 namespace gantry {
 
