@@ -14,7 +14,7 @@
 namespace gantry {
 namespace {
 
-constexpr size_t kPatternBytesMax = 64 << 10;
+constexpr size_t kPatternBytesMax = 16 << 10;
 // Per match. Patterns of published tokenizers need a few steps for each character of a match.
 constexpr uint32_t kMatchStepsMax = 1'000'000;
 constexpr uint32_t kHeapKibibytesMax = 64 << 10;
@@ -70,7 +70,7 @@ absl::StatusOr<std::unique_ptr<Regex>> Regex::Create(std::string_view pattern) {
   pcre2_compile_context_free_8(context);
   if (code == nullptr) {
     return InvalidArgument("no regular expression that can be matched: ", ErrorText(error),
-                           " at byte ", offset, " of '", translated, "'");
+                           " at byte ", offset, " of what is given to PCRE2");
   }
   // Without executable memory matching is interpreted, and slower.
   static_cast<void>(pcre2_jit_compile_8(code, PCRE2_JIT_COMPLETE));

@@ -44,7 +44,7 @@ class Regex {
   };
 
   // Errors: kInvalidArgument (not an expression, or TranslateRegex refuses it, or it is longer
-  // than 64 KiB).
+  // than 16 KiB).
   static absl::StatusOr<std::unique_ptr<Regex>> Create(std::string_view pattern);
   ~Regex();
   Regex(const Regex&) = delete;

@@ -43,8 +43,8 @@ class Translator {
 
  private:
   absl::Status Refuse(std::string_view what) const {
-    return InvalidArgument("the regular expression '", pattern_, "' has ", what,
-                           ", which is not supported (byte ", pattern_.size() - rest_.size(), ")");
+    return InvalidArgument("the regular expression has ", what, " at byte ",
+                           pattern_.size() - rest_.size(), ", which is not supported");
   }
 
   bool Begins(std::string_view text) const { return rest_.substr(0, text.size()) == text; }

@@ -52,6 +52,7 @@ absl::Status TokenizerPipeline::ParseSteps(const JsonView& json) {
 
 absl::Status TokenizerPipeline::ParseModel(const JsonView& json) {
   GANTRY_ASSIGN_OR_RETURN(const JsonView model, json.Member("model"));
+  GANTRY_RETURN_IF_ERROR(model.ExpectObject());
   // Old files have no type; a list of merges tells.
   GANTRY_ASSIGN_OR_RETURN(const std::string type,
                           model.TextOr("type", model.Find("merges").has_value() ? "BPE" : "none"));
