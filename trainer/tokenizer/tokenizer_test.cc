@@ -40,7 +40,8 @@ Json SmallFile() {
     "pre_tokenizer": null,
     "post_processor": {
       "type": "TemplateProcessing",
-      "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+      "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}},
+                 {"Sequence": {"id": "A", "type_id": 0}}],
       "pair": [],
       "special_tokens": {"<s>": {"id": "<s>", "ids": [8], "tokens": ["<s>"]}}
     },

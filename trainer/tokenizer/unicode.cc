@@ -41,6 +41,23 @@ int DecompositionOptions(NormalForm form) {
   return form == NormalForm::kNfkc || form == NormalForm::kNfkd ? UTF8PROC_COMPAT : 0;
 }
 
+// The last of a long range whose characters all are stable, if `first` begins one; otherwise 0.
+// Ideographs, surrogates and private use: most characters.
+char32_t LastOfPlainRange(char32_t first) {
+  switch (first) {
+    case 0x3400:
+      return 0x4DBF;
+    case 0x4E00:
+      return 0x9FFF;
+    case 0xD800:
+      return 0xF8FF;
+    case 0x20000:
+      return 0x2F7FF;
+    default:
+      return 0;
+  }
+}
+
 // The character that two make together, or 0.
 char32_t Composition(char32_t first, char32_t second) {
   utf8proc_int32_t pair[2] = {static_cast<utf8proc_int32_t>(first),
@@ -132,7 +149,10 @@ bool StandInsForPcre2(std::string_view text, std::string& out) {
 Normalization::Normalization(NormalForm form) : form_(form), stable_(kCharacters, true) {
   std::vector<NormalizedCharacter> parts;
   for (char32_t c = 0x80; c < kCharacters; ++c) {
-    if (c >= 0xD800 && c < 0xE000) continue;
+    if (const char32_t last = LastOfPlainRange(c); last != 0) {
+      c = last;
+      continue;
+    }
     if (CombiningClass(c) != 0) stable_[c] = false;
     parts.clear();
     Decompose(c, DecompositionOptions(form_), parts);

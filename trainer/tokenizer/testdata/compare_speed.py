@@ -3,10 +3,11 @@
   compare_speed.py PROGRAM [--rounds=N] [--megabytes=N] [NAME or tokenizer.json ...]
 
 PROGRAM is //trainer/tokenizer/testing:encode_speed, built with --config=release. The texts are
-English (fortunes) and Python's own sources. For each tokenizer and kind of text: the
-median over rounds of the reference's time divided by ours, for encode() with offsets one by one, and
-for encode_batch_fast() without offsets against ours without.
+English (fortunes) and Python's own sources. For each tokenizer and kind of text: the median over
+rounds of the reference's time divided by ours, for encode() with offsets one by one, and for
+encode_batch_fast() without offsets against ours without.
 """
+
 import glob
 import os
 import statistics
@@ -32,11 +33,17 @@ def read(paths):
 
 
 def kinds(size):
-    english = read(p for p in glob.glob("/usr/share/games/fortunes/*") if not p.endswith((".dat", ".u8")))[:size]
+    english = read(
+        p for p in glob.glob("/usr/share/games/fortunes/*") if not p.endswith((".dat", ".u8"))
+    )[:size]
     code = read(glob.glob(sysconfig.get_paths()["stdlib"] + "/*.py"))[:size]
-    cut = lambda text, step: [text[i:i + step] for i in range(0, len(text), step)]
-    return {"english lines": english.splitlines(), "english 4 KiB": cut(english, 4096),
-            "code 4 KiB": cut(code, 4096), "code 1 MiB": cut(code, 1 << 20)}
+    cut = lambda text, step: [text[i : i + step] for i in range(0, len(text), step)]
+    return {
+        "english lines": english.splitlines(),
+        "english 4 KiB": cut(english, 4096),
+        "code 4 KiB": cut(code, 4096),
+        "code 1 MiB": cut(code, 1 << 20),
+    }
 
 
 def timed(call):
@@ -57,8 +64,12 @@ def main():
             with tempfile.NamedTemporaryFile() as file:
                 file.write(b"".join(struct.pack("=i", len(t.encode())) + t.encode() for t in texts))
                 file.flush()
-                ours = subprocess.Popen([sys.argv[1], path, file.name], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True)
+                ours = subprocess.Popen(
+                    [sys.argv[1], path, file.name],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
                 rows = {"offsets": [], "ids": []}
                 for _ in range(int(options.get("rounds", 5))):
                     for what, row in rows.items():
@@ -66,7 +77,9 @@ def main():
                         ours.stdin.flush()
                         seconds, count = ours.stdout.readline().split()
                         if what == "offsets":
-                            theirs, result = timed(lambda: [len(tokenizer.encode(t).ids) for t in texts])
+                            theirs, result = timed(
+                                lambda: [len(tokenizer.encode(t).ids) for t in texts]
+                            )
                             total = sum(result)
                         else:
                             theirs, result = timed(lambda: tokenizer.encode_batch_fast(texts))

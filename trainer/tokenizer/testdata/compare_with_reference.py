@@ -5,6 +5,7 @@
 PROGRAM is //trainer/tokenizer/testing:encode_stream. Prints one line for each tokenizer; the exit
 status is 1 when anything differs.
 """
+
 import json
 import os
 import struct
@@ -24,14 +25,18 @@ def reference(tokenizer, data):
     while at < len(data):
         for size in (1, 2, 3, 4):
             try:
-                text.append(data[at:at + size].decode())
+                text.append(data[at : at + size].decode())
                 break
             except UnicodeDecodeError:
                 pass
         else:
             # The bytes that one U+FFFD replaces.
-            size = next(n for n in (3, 2, 1)
-                        if data[at:at + n].decode(errors="replace") == "\ufffd" and len(data[at:at + n]) == n)
+            size = next(
+                n
+                for n in (3, 2, 1)
+                if data[at : at + n].decode(errors="replace") == "\ufffd"
+                and len(data[at : at + n]) == n
+            )
             text.append("\ufffd")
         begins.append(at)
         at += size
@@ -40,13 +45,19 @@ def reference(tokenizer, data):
     assert text == data.decode(errors="replace"), data
     encoding = tokenizer.encode(text)
     offsets = [(begins[b], begins[e]) for b, e in encoding.offsets]
-    return (encoding.ids, offsets, tokenizer.decode(encoding.ids, skip_special_tokens=False),
-            tokenizer.decode(encoding.ids, skip_special_tokens=True))
+    return (
+        encoding.ids,
+        offsets,
+        tokenizer.decode(encoding.ids, skip_special_tokens=False),
+        tokenizer.decode(encoding.ids, skip_special_tokens=True),
+    )
 
 
 class Program:
     def __init__(self, path, tokenizer):
-        self.process = subprocess.Popen([path, tokenizer], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.process = subprocess.Popen(
+            [path, tokenizer], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
 
     def numbers(self, count):
         data = self.process.stdout.read(4 * count)
@@ -56,7 +67,7 @@ class Program:
     def answer(self, data):
         self.process.stdin.write(struct.pack("=i", len(data)) + data)
         self.process.stdin.flush()
-        count, = self.numbers(1)
+        (count,) = self.numbers(1)
         ids = list(self.numbers(count))
         flat = self.numbers(2 * count)
         decoded = [self.process.stdout.read(self.numbers(1)[0]).decode() for _ in range(2)]
@@ -73,9 +84,13 @@ def compare(program, name, path, texts):
             continue
         differences += 1
         if differences <= 5:
-            for what, e, g in zip(("ids", "offsets", "text", "text without specials"), expected, got):
+            for what, e, g in zip(
+                ("ids", "offsets", "text", "text without specials"), expected, got
+            ):
                 if e != g:
-                    print(f"{name}: {data!r}\n  {what}: reference {e}\n  {' ' * len(what)}  ours      {g}")
+                    print(
+                        f"{name}: {data!r}\n  {what}:\n    reference {e}\n    ours      {g}"
+                    )
     ours.process.stdin.close()
     print(f"{name}: {len(texts)} texts, {differences} differ", flush=True)
     return differences

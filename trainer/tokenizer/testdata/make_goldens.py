@@ -1,10 +1,11 @@
-"""Writes the tokenizers of tokenizers_under_test.py to *.json, and what the reference gives on random
-texts to goldens.bin. Run with Python that has `tokenizers`; takes a minute.
+"""Writes the tokenizers of tokenizers_under_test.py to *.json, and what the reference gives on
+random texts to goldens.bin. Run with Python that has `tokenizers`; takes a minute.
 
 goldens.bin, all numbers 32-bit little-endian: the number of texts; each as a size and bytes; the
 number of tokenizers; for each a name (size, bytes) and per text a checksum: FNV-1a of its answer in
 the form that testing/encode_stream.cc writes.
 """
+
 import json
 import pathlib
 import struct
@@ -38,7 +39,9 @@ def fnv(data):
 def main():
     for name in sys.argv[1:] or ALL:
         document = ALL[name]()
-        (HERE / f"{name}.json").write_text(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
+        (HERE / f"{name}.json").write_text(
+            json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+        )
     texts = Texts(20261201).many(TEXTS)
     out = struct.pack("<i", len(texts)) + b"".join(struct.pack("<i", len(t)) + t for t in texts)
     out += struct.pack("<i", len(ALL))

@@ -1,8 +1,9 @@
-"""Writes ../unicode_tables.cc: where the reference implementation's Unicode data differs from that of
-PCRE2 10.42 and utf8proc 2.8, and its character classes, all asked from it.
+"""Writes ../unicode_tables.cc: where the reference implementation's Unicode data differs from that
+of PCRE2 10.42 and utf8proc 2.8, and its character classes, all asked from it.
 
 Run with Python that has `tokenizers`; needs libpcre2-8.so.0 and libutf8proc.so. Takes a minute.
 """
+
 import ctypes
 import pathlib
 
@@ -21,29 +22,55 @@ UTF, UCP, NO_CHECK = 0x00080000, 0x00020000, 0x40000000
 
 # Characters that every version knows, by general category, in three and in four bytes of UTF-8.
 STAND_INS = {
-    "Lu": (0x2C00, 0x10400), "Ll": (0x2C30, 0x10428), "Lm": (0xA60C, 0x16B40),
-    "Lo": (0xA500, 0x10280), "Mn": (0xA802, 0x10A01), "Mc": (0xA823, 0x11000),
-    "Nd": (0xA620, 0x104A0), "Nl": (0x2160, 0x10140), "No": (0x2460, 0x10107),
-    "Po": (0xA60D, 0x10100), "Pd": (0x2E1A, 0x10EAD), "Ps": (0x2E22, None),
-    "Pe": (0x2E23, None), "So": (0x2400, 0x10137), "Sm": (0x2200, 0x1D6C1),
-    "Sk": (0xA700, 0x1F3FB), "Cf": (0x200B, 0x110BD),
+    "Lu": (0x2C00, 0x10400),
+    "Ll": (0x2C30, 0x10428),
+    "Lm": (0xA60C, 0x16B40),
+    "Lo": (0xA500, 0x10280),
+    "Mn": (0xA802, 0x10A01),
+    "Mc": (0xA823, 0x11000),
+    "Nd": (0xA620, 0x104A0),
+    "Nl": (0x2160, 0x10140),
+    "No": (0x2460, 0x10107),
+    "Po": (0xA60D, 0x10100),
+    "Pd": (0x2E1A, 0x10EAD),
+    "Ps": (0x2E22, None),
+    "Pe": (0x2E23, None),
+    "So": (0x2400, 0x10137),
+    "Sm": (0x2200, 0x1D6C1),
+    "Sk": (0xA700, 0x1F3FB),
+    "Cf": (0x200B, 0x110BD),
 }
 # The same within scripts that patterns name.
-SCRIPT_STAND_INS = {"Han": (None, 0x20000), "Hiragana": (None, 0x1B001), "Katakana": (None, 0x1B000)}
+SCRIPT_STAND_INS = {
+    "Han": (None, 0x20000),
+    "Hiragana": (None, 0x1B001),
+    "Katakana": (None, 0x1B000),
+}
 
 
 def pcre_set(pattern, characters):
     text = pattern.encode()
     error, offset = ctypes.c_int(), ctypes.c_size_t()
-    code = PCRE.pcre2_compile_8(text, ctypes.c_size_t(len(text)), UTF | UCP, ctypes.byref(error),
-                                ctypes.byref(offset), None)
+    code = PCRE.pcre2_compile_8(
+        text, ctypes.c_size_t(len(text)), UTF | UCP, ctypes.byref(error), ctypes.byref(offset), None
+    )
     assert code, pattern
     match = ctypes.c_void_p(PCRE.pcre2_match_data_create_8(4, None))
     found = set()
     for c in characters:
         s = chr(c).encode()
-        if PCRE.pcre2_match_8(ctypes.c_void_p(code), s, ctypes.c_size_t(len(s)),
-                              ctypes.c_size_t(0), NO_CHECK, match, None) > 0:
+        if (
+            PCRE.pcre2_match_8(
+                ctypes.c_void_p(code),
+                s,
+                ctypes.c_size_t(len(s)),
+                ctypes.c_size_t(0),
+                NO_CHECK,
+                match,
+                None,
+            )
+            > 0
+        ):
             found.add(c)
     return found
 
@@ -52,7 +79,7 @@ def reference_set(pattern):
     splitter = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
     found = set()
     for at in range(0, len(ALL), 5000):
-        for piece, _ in splitter.pre_tokenize_str("".join(map(chr, ALL[at:at + 5000]))):
+        for piece, _ in splitter.pre_tokenize_str("".join(map(chr, ALL[at : at + 5000]))):
             found.update(map(ord, piece))
     return found
 
@@ -101,8 +128,12 @@ def stand_ins():
 def inert():
     """Characters that the reference's normal forms are too old to know."""
     result = set()
-    forms = [(normalizers.NFC(), COMPOSE), (normalizers.NFD(), DECOMPOSE),
-             (normalizers.NFKC(), COMPOSE | COMPAT), (normalizers.NFKD(), DECOMPOSE | COMPAT)]
+    forms = [
+        (normalizers.NFC(), COMPOSE),
+        (normalizers.NFD(), DECOMPOSE),
+        (normalizers.NFKC(), COMPOSE | COMPAT),
+        (normalizers.NFKD(), DECOMPOSE | COMPAT),
+    ]
     for form, options in forms:
         for c in ALL:
             for text in (chr(c), "a\u0323" + chr(c) + "\u0301\u0327"):
@@ -132,8 +163,11 @@ def table(kind, name, rows):
     out = f"constexpr {kind} {name}[] = {{\n"
     line = "   "
     for row in rows:
-        entry = " {" + ", ".join(hex(v) if i < 2 or v > 99 else str(v)
-                                 for i, v in enumerate(row)) + "},"
+        entry = (
+            " {"
+            + ", ".join(hex(v) if i < 2 or v > 99 else str(v) for i, v in enumerate(row))
+            + "},"
+        )
         if len(line) + len(entry) > 100:
             out += line + "\n"
             line = "   "
@@ -144,8 +178,9 @@ def table(kind, name, rows):
 def main():
     whitespace = split_set(pre_tokenizers.WhitespaceSplit())
     words = pre_tokenizers.Whitespace()
-    word = {c for c in ALL if c not in whitespace and
-            len(words.pre_tokenize_str("a" + chr(c))) == 1}
+    word = {
+        c for c in ALL if c not in whitespace and len(words.pre_tokenize_str("a" + chr(c))) == 1
+    }
     accents = normalizers.StripAccents()
     marks = {c for c in ALL if accents.normalize_str(chr(c)) == ""}
     classes = [
@@ -156,8 +191,9 @@ def main():
         ("kWordCharacters", word),
         ("kUnknownToNormalForms", inert()),
     ]
-    body = "".join(table("CharacterRange", name, ranges(members)) + "\n"
-                   for name, members in classes)
+    body = "".join(
+        table("CharacterRange", name, ranges(members)) + "\n" for name, members in classes
+    )
     body += table("StandInRange", "kStandIns", stand_ins()) + "\n"
     body += table("LowercaseRange", "kLowercase", lowercase())
     path = pathlib.Path(__file__).resolve().parent.parent / "unicode_tables.cc"
