@@ -33,8 +33,9 @@ std::string ByteLevelFile() {
   }
   return R"({"added_tokens": [{"id": 259, "content": "<s>", "special": true}],
     "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
-      {"type": "Split", "behavior": "Isolated", "pattern": {"Regex":
-        "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},
+      {"type": "Split", "behavior": "Isolated", "pattern": {"Regex": ")"
+         R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|)"
+         R"( ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"}},
       {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false}]},
     "decoder": {"type": "ByteLevel"},
     "model": {"type": "BPE", "vocab": {)" +
