@@ -1,9 +1,10 @@
 """Compares ids, offsets and decoded texts with PyPI `tokenizers` on random texts.
 
-  compare_with_reference.py PROGRAM [--count=N] [--seed=N] [NAME or tokenizer.json ...]
+  compare_with_reference.py PROGRAM [--count=N] [--seed=N] [--random=N] [NAME or tokenizer.json ...]
 
 PROGRAM is //trainer/tokenizer/testing:encode_stream. Prints one line for each tokenizer; the exit
-status is 1 when anything differs.
+status is 1 when anything differs. With --random, that many random files (random_files.py) take the
+place of the tokenizers; files that differ stay in the folder that is printed.
 """
 
 import json
@@ -15,6 +16,7 @@ import tempfile
 
 import tokenizers
 from fuzz_texts import Texts
+from random_files import RandomFiles
 from tokenizers_under_test import ALL
 
 
@@ -74,7 +76,7 @@ class Program:
         return ids, list(zip(flat[::2], flat[1::2])), *decoded
 
 
-def compare(program, name, path, texts):
+def compare(program, name, path, texts, quiet=False):
     tokenizer = tokenizers.Tokenizer.from_file(path)
     ours = Program(program, path)
     differences = 0
@@ -88,11 +90,34 @@ def compare(program, name, path, texts):
                 ("ids", "offsets", "text", "text without specials"), expected, got
             ):
                 if e != g:
-                    print(
-                        f"{name}: {data!r}\n  {what}:\n    reference {e}\n    ours      {g}"
-                    )
+                    print(f"{name}: {data!r}\n  {what}:\n    reference {e}\n    ours      {g}")
     ours.process.stdin.close()
-    print(f"{name}: {len(texts)} texts, {differences} differ", flush=True)
+    ours.process.wait()
+    if not quiet:
+        print(f"{name}: {len(texts)} texts, {differences} differ", flush=True)
+    return differences
+
+
+def compare_random_files(program, options, texts):
+    folder = tempfile.mkdtemp(prefix="random_files_")
+    files = RandomFiles(int(options.get("seed", 1)))
+    differences = refused = 0
+    for number in range(int(options["random"])):
+        path = os.path.join(folder, f"{number}.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(files.file(), file, ensure_ascii=False)
+        try:
+            found = compare(program, path, path, texts, quiet=True)
+        except BaseException as error:  # the reference panics with an exception of its own
+            print(f"{path}: {str(error)[:200]}", flush=True)
+            refused += 1
+            continue
+        differences += found
+        if not found:
+            os.unlink(path)
+    print(
+        f"{options['random']} random files, {refused} refused, {differences} texts differ: {folder}"
+    )
     return differences
 
 
@@ -100,8 +125,10 @@ def main():
     options = dict(a[2:].split("=") for a in sys.argv[2:] if a.startswith("--"))
     names = [a for a in sys.argv[2:] if not a.startswith("--")] or list(ALL)
     texts = Texts(int(options.get("seed", 1))).many(int(options.get("count", 2000)))
-    differences = 0
+    if "random" in options:
+        sys.exit(1 if compare_random_files(sys.argv[1], options, texts) else 0)
     here = os.path.dirname(os.path.abspath(__file__))
+    differences = 0
     for name in names:
         path = name if name.endswith(".json") else os.path.join(here, name + ".json")
         differences += compare(sys.argv[1], name, path, texts)
