@@ -6,7 +6,8 @@ readonly build_packages=(
   bazel-bootstrap bazel-platforms bazel-rules-java bazel-rules-proto bazel-skylib
   g++-12 python3
   libabsl-dev libbenchmark-dev libboost-context-dev libdnnl-dev libgmock-dev libgtest-dev libhwy-dev
-  liburing-dev libtbb-dev libxxhash-dev libyaml-cpp-dev nlohmann-json3-dev
+  libpcre2-dev liburing-dev libtbb-dev libutf8proc-dev libxxhash-dev libyaml-cpp-dev
+  nlohmann-json3-dev
 )
 # Checks, the demonstration's text, and the tools some tests and benchmarks drive.
 readonly tool_packages=(

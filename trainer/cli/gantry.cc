@@ -27,6 +27,7 @@
 #include "trainer/cli/interrupt.h"
 #include "trainer/cli/plan_command.h"
 #include "trainer/cli/profile_command.h"
+#include "trainer/cli/tokenize_command.h"
 #include "trainer/cli/train_command.h"
 
 namespace gantry {
@@ -49,6 +50,7 @@ CommandResult Dispatch(Arguments arguments, const CommandContext& context) {
   if (command == "inspect") return InspectCommand(std::move(arguments), context);
   if (command == "plan") return PlanCommand(std::move(arguments), context);
   if (command == "profile") return ProfileCommand(std::move(arguments), context);
+  if (command == "tokenize") return TokenizeCommand(std::move(arguments), context);
   if (command == "help") return HelpCommand(arguments, context);
   if (command == "version") return VersionCommand(std::move(arguments), context);
   if (command.empty()) {

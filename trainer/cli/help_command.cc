@@ -27,6 +27,7 @@ constexpr std::string_view kOverview =
   demo       train 100 million parameters in 128 MiB of device memory and compare with all resident
   inspect    show what a checkpoint, a model's folder, an adapter or a safetensors file holds
   convert    write a checkpoint or a model as a Hugging Face folder, maybe with an adapter merged
+  tokenize   show what a model's tokenizer makes of a text
   clean      remove what runs that died left in their spill folders
   bench      measure files, lanes, optimizer and leases beside what bounds them; compare policies
   plan       what training a model on some machine would be like: memory, speed, upgrades
@@ -102,6 +103,16 @@ Runs that live are not touched, and those of another machine are named and left,
 can tell whether they live. --dry-run removes nothing.
 
   gantry clean /nvme0 /nvme1
+)";
+
+constexpr std::string_view kTokenize =
+    R"(usage: gantry tokenize --model=PATH (--text=TEXT | --file=FILE) [--no-special-tokens]
+                       [--json]
+
+PATH is a folder with a tokenizer.json, or that file. Prints each token's id, its text as the file
+writes it, and the bytes of the text that it stands for.
+
+  gantry tokenize --model=models/llama --text="It was"
 )";
 
 constexpr std::string_view kBench =
@@ -205,15 +216,16 @@ absl::StatusOr<std::string> HelpText(std::string_view command) {
   if (command == "inspect") return std::string(kInspect);
   if (command == "convert") return std::string(kConvert);
   if (command == "clean") return std::string(kClean);
+  if (command == "tokenize") return std::string(kTokenize);
   if (command == "bench") return std::string(kBench);
   if (command == "plan") return std::string(kPlan);
   if (command == "profile") return std::string(kProfile);
   if (command == "version") return std::string(kVersion);
   if (command == "config") return ConfigHelp();
   if (command == "machines") return MachinesHelp();
-  const std::array<std::string, 13> names = {"train",   "generate", "demo",    "inspect", "convert",
-                                             "clean",   "bench",    "plan",    "profile", "help",
-                                             "version", "config",   "machines"};
+  const std::array<std::string, 14> names = {"train",    "generate", "demo",   "inspect", "convert",
+                                             "tokenize", "clean",    "bench",  "plan",    "profile",
+                                             "help",     "version",  "config", "machines"};
   const std::string nearest = NearestName(command, names.data(), names.size());
   if (nearest.empty()) {
     return InvalidArgument("unknown command '", command, "'; `gantry help` lists all");

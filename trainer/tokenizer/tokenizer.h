@@ -21,39 +21,15 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/file_calls.h"
+#include "trainer/tokenizer/encoding.h"
 
 namespace gantry {
 
+class DecodeStream;
 class TokenizerPipeline;
-
-// Bytes [begin, end) of a text.
-struct TextRange {
-  int64_t begin = 0;
-  int64_t end = 0;
-
-  bool operator==(const TextRange&) const = default;
-};
-
-struct EncodeOptions {
-  // Adds what the file's post-processor adds, such as a token at the beginning.
-  bool add_special_tokens = true;
-  bool want_offsets = false;
-};
-
-struct Encoding {
-  std::vector<int32_t> ids;
-  // Per id, the bytes of the input that it stands for: whole characters. Several ids may share a
-  // character, and those that the post-processor added have [0, 0). Empty without want_offsets.
-  std::vector<TextRange> offsets;
-};
-
-struct DecodeOptions {
-  bool skip_special_tokens = true;
-};
 
 class Tokenizer {
  public:
@@ -81,14 +57,18 @@ class Tokenizer {
 
   // The id of a token's text as the file writes it ("Ġthe", "▁the", "<s>"), if there is one.
   std::optional<int32_t> TokenId(std::string_view text) const;
-  // The token as the file writes it; empty when `id` has none. Valid as long as the tokenizer.
+  // The token as the file writes it (an added one that is marked `normalized`, normalized); empty
+  // when `id` has none. Valid as long as the tokenizer.
   std::string_view TokenText(int32_t id) const;
-  // Whether `id` is an added token that the file marks as special: what Decode can skip.
+  // Whether Decode can skip `id`: an added token that the file marks as special.
   bool IsSpecial(int32_t id) const;
   // The special tokens' ids, ascending.
   std::span<const int32_t> special_ids() const;
   // The largest id + 1, added tokens included. Ids below it may be without a token.
   int64_t vocabulary_size() const;
+
+  // For StreamingDecoder.
+  const TokenizerPipeline& pipeline() const { return *pipeline_; }
 
  private:
   explicit Tokenizer(std::unique_ptr<TokenizerPipeline> pipeline);
@@ -101,20 +81,21 @@ class Tokenizer {
 // it.
 class StreamingDecoder {
  public:
-  StreamingDecoder(const Tokenizer& tokenizer, DecodeOptions options)
-      : tokenizer_(tokenizer), options_(options) {}
+  StreamingDecoder(const Tokenizer& tokenizer, DecodeOptions options);
+  ~StreamingDecoder();
+  StreamingDecoder(StreamingDecoder&&) noexcept;
+  StreamingDecoder& operator=(StreamingDecoder&&) = delete;
 
-  // The text that `id` completes; often empty within a character of several tokens.
+  // The text that `id` makes final; often empty within a character of several tokens. A decoder
+  // with byte fallback is sure of bytes only when another token follows them.
   std::string Next(int32_t id);
   // The rest, with U+FFFD for an unfinished character. Afterwards the decoder is as new.
   std::string Finish();
 
  private:
-  const Tokenizer& tokenizer_;
+  const TokenizerPipeline& pipeline_;
   const DecodeOptions options_;
-  // What has not been handed out begins in the text of these ids, after `given_` bytes of it.
-  std::vector<int32_t> ids_;
-  size_t given_ = 0;
+  std::unique_ptr<DecodeStream> stream_;
 };
 
 }  // namespace gantry
