@@ -24,7 +24,7 @@
 
 namespace gantry {
 
-class CudaCopyLane final : public CopyLane {
+class CudaCopyLane final : public CopyLane, public CudaStreamWork {
  public:
   struct Options {
     CopyDirection direction;
@@ -40,8 +40,7 @@ class CudaCopyLane final : public CopyLane {
   // busy_nanoseconds: time during which a request was unfinished.
   LaneCounters counters() const override GANTRY_EXCLUDES(mutex_);
 
-  // What is submitted to `stream` from now on comes after the copies submitted so far.
-  absl::Status MakeWait(CudaStream stream) GANTRY_EXCLUDES(mutex_);
+  absl::Status MakeWait(CudaStream stream) override GANTRY_EXCLUDES(mutex_);
 
  private:
   struct Entry {

@@ -14,7 +14,6 @@
 #include "base/status_macros.h"
 #include "device/cuda/cuda_calls.h"
 #include "device/cuda/cuda_context.h"
-#include "device/cuda/cuda_copy_lane.h"
 #include "device/cuda/cuda_error.h"
 #include "device/cuda/operator_trail.h"
 #include "device/cuda/stream.h"
@@ -164,10 +163,10 @@ absl::Status CudaQueue::MakeWait(CudaStream stream, QueuePoint point) {
 }
 
 absl::Status CudaQueue::RunAfter(CopyLane& lane) {
-  auto* cuda_lane = dynamic_cast<CudaCopyLane*>(&lane);
-  GANTRY_CHECK(cuda_lane != nullptr) << "a lane of another device";
+  auto* copies = dynamic_cast<CudaStreamWork*>(&lane);
+  GANTRY_CHECK(copies != nullptr) << "a lane of another device";
   MutexLock lock(mutex_);
-  GANTRY_RETURN_IF_ERROR(cuda_lane->MakeWait(stream_));
+  GANTRY_RETURN_IF_ERROR(copies->MakeWait(stream_));
   work_since_mark_ = true;
   return absl::OkStatus();
 }

@@ -5,7 +5,7 @@
 //     return cuda::Add(stream, args);
 //   }));
 //
-// Thread-safe. Lock order: queue, context; trail, context.
+// Thread-safe. Lock order: queue, lane or trail, context.
 #ifndef GANTRY_DEVICE_CUDA_CUDA_QUEUE_H_
 #define GANTRY_DEVICE_CUDA_CUDA_QUEUE_H_
 
@@ -28,6 +28,14 @@
 #include "device/device.h"
 
 namespace gantry {
+
+// Work on another stream of the device, which the queue can come after.
+class CudaStreamWork {
+ public:
+  virtual ~CudaStreamWork() = default;
+  // What is submitted to `stream` from now on comes after the work submitted so far.
+  virtual absl::Status MakeWait(CudaStream stream) = 0;
+};
 
 class CudaQueue final : public Queue {
  public:
