@@ -132,6 +132,24 @@ TEST_P(DeviceConformanceTest, ASlotIsFilledAnewBehindTheWorkThatUsedItsLastPage)
   }
 }
 
+// The same slot at once: its new bytes come behind what still uses it at its last home.
+TEST_P(DeviceConformanceTest, ASlotMovesWhileItsLastPageIsUsed) {
+  auto slab = MakeSlab(MemoryKind::kDevice, 1);
+  auto space = MakeSpace(slab.get(), 2);
+  for (uint64_t round = 0; round < 10; ++round) {
+    ASSERT_THAT(space->Map(0, SlotId(0)), IsOk());
+    ASSERT_THAT(device_->queue().FillWithZeros(space->base(), slot_bytes()), IsOk());
+    ASSERT_THAT(space->Unmap(0), IsOk());
+    ASSERT_THAT(space->Map(1, SlotId(0)), IsOk());
+    Fill(Page(*space, 1), round);
+    ASSERT_TRUE(Holds(Page(*space, 1), round)) << round;
+    ASSERT_THAT(device_->queue().FillWithZeros(Page(*space, 1), slot_bytes()), IsOk());
+    ASSERT_THAT(space->Unmap(1), IsOk());
+    Fill(slab->parking(SlotId(0)), 100 + round);
+    ASSERT_TRUE(Holds(slab->parking(SlotId(0)), 100 + round)) << round;
+  }
+}
+
 TEST_P(DeviceConformanceTest, APageIsMappedAnewBehindTheWorkThatUsedItsLastSlot) {
   auto slab = MakeSlab(MemoryKind::kDevice, 2);
   auto space = MakeSpace(slab.get(), 1);
