@@ -87,6 +87,11 @@ absl::Status CheckInput(const ChunkSizeInput& input) {
                              kBudgetMax.count(), "]");
     }
   }
+  if (input.granularity_elements <= 0 ||
+      input.granularity_elements % kChunkGranularityElements != 0) {
+    return InvalidArgument("chunks of multiples of ", input.granularity_elements,
+                           " elements: no positive multiple of ", kChunkGranularityElements);
+  }
   if (input.largest_operator_elements < 0 || input.largest_operator_elements > kModelElementsMax) {
     return InvalidArgument("a largest operator of ", input.largest_operator_elements, " elements");
   }
@@ -217,14 +222,14 @@ std::optional<int64_t> BestMultipleOf(int64_t granularity, const ChunkSizeInput&
 
 absl::StatusOr<int64_t> ChooseChunkElements(const ChunkSizeInput& input) {
   GANTRY_RETURN_IF_ERROR(CheckInput(input));
-  GANTRY_RETURN_IF_ERROR(CheckFits(input, kChunkGranularityElements));
-  const Bytes huge_page_slot(kHugePageChunkElements * 2);
-  if (TotalElements(input) >= kSmallModelChunkCountMin * kHugePageChunkElements &&
-      input.device_budget >= kDeviceSlotsAim * huge_page_slot) {
-    const std::optional<int64_t> best = BestMultipleOf(kHugePageChunkElements, input);
+  GANTRY_RETURN_IF_ERROR(CheckFits(input, input.granularity_elements));
+  const int64_t large = RoundUp(kHugePageChunkElements, input.granularity_elements);
+  if (TotalElements(input) >= kSmallModelChunkCountMin * large &&
+      input.device_budget >= kDeviceSlotsAim * Bytes(large * 2)) {
+    const std::optional<int64_t> best = BestMultipleOf(large, input);
     if (best.has_value()) return *best;
   }
-  const std::optional<int64_t> best = BestMultipleOf(kChunkGranularityElements, input);
+  const std::optional<int64_t> best = BestMultipleOf(input.granularity_elements, input);
   if (best.has_value()) return *best;
   return ResourceExhausted("a model of ", TotalElements(input), " elements would need more than ",
                            kChunkCountMax, " chunks to fit a device budget of ",

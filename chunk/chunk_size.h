@@ -48,6 +48,8 @@ struct ChunkSizeInput {
   FileTier files = FileTier::kAbsent;
   Bytes activation_bytes = Bytes(0);      // device bytes that activations and workspaces need
   int64_t largest_operator_elements = 0;  // when one operator uses more than the largest tensor
+  // Sizes are multiples of it: a positive multiple of kChunkGranularityElements.
+  int64_t granularity_elements = kChunkGranularityElements;
 };
 
 // The chunk size in elements, for ChunkLayout::Options.

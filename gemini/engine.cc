@@ -212,6 +212,8 @@ absl::Status EngineImpl::ChooseLayout() {
     sizes.activation_bytes_max = std::max(sizes.activation_bytes_max, step.activation_bytes_max);
     sizes.operator_elements_max = std::max(sizes.operator_elements_max, step.operator_elements_max);
   }
+  const int64_t granularity =
+      std::max(kChunkGranularityElements, options_.device->slot_granularity().count() / 2);
   int64_t elements = options_.chunk_elements;
   if (elements == 0) {
     GANTRY_ASSIGN_OR_RETURN(std::vector<GroupExtent> groups, MeasureGroups(specs_));
@@ -225,11 +227,12 @@ absl::Status EngineImpl::ChooseLayout() {
          .host_budget = unified ? Bytes(0) : options_.host_memory,
          .files = options_.spill_directories.empty() ? FileTier::kAbsent : FileTier::kPresent,
          .activation_bytes = Bytes(sizes.activation_bytes_max),
-         .largest_operator_elements = sizes.operator_elements_max});
+         .largest_operator_elements = sizes.operator_elements_max,
+         .granularity_elements = granularity});
     // Its needs are sums of maxima. After a dry run the exact needs decide, and name the operator.
     const bool exact = absl::IsResourceExhausted(chosen.status()) && !dry_records_.empty();
     if (!chosen.ok() && !exact) return chosen.status();
-    elements = exact ? kHugePageChunkElements : *chosen;
+    elements = exact ? RoundUp(kHugePageChunkElements, granularity) : *chosen;
     // A small model under a large budget: slots cost mappings, of which a process has few.
     while (options_.device_memory.count() / (2 * elements) > kSlotsMax) elements *= 2;
   }
@@ -247,7 +250,7 @@ absl::Status EngineImpl::ChooseLayout() {
       for (const auto& [key, records] : dry_records_) plans_.emplace(key, std::move(*plan++));
       return absl::OkStatus();
     }
-    const int64_t smaller = RoundUp(elements / 2, kChunkGranularityElements);
+    const int64_t smaller = RoundUp(elements / 2, granularity);
     if (options_.chunk_elements != 0 || smaller >= elements) return last;
     elements = smaller;
   }

@@ -57,6 +57,8 @@ class FaultyDevice final : public Device {
   FaultyDevice(Device* inner, MapFault* fault) : inner_(inner), fault_(fault) {}
   std::string_view name() const override { return inner_->name(); }
   DeviceTopology topology() const override { return inner_->topology(); }
+  Bytes slot_granularity() const override { return inner_->slot_granularity(); }
+  Queue& queue() override { return inner_->queue(); }
   absl::StatusOr<std::unique_ptr<Slab>> CreateSlab(const SlabOptions& options) override {
     return inner_->CreateSlab(options);
   }

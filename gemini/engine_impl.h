@@ -5,6 +5,7 @@
 #define GANTRY_GEMINI_ENGINE_IMPL_H_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -141,6 +142,7 @@ class EngineImpl final : public Engine,
   void EnterChunks(std::span<const ParameterUse> uses) GANTRY_REQUIRES(mutex_);
   void LeaveChunk(ChunkId chunk) GANTRY_REQUIRES(mutex_);
   void BeginGradient(ChunkId chunk) GANTRY_REQUIRES(mutex_);
+  void FillWithZeros(std::byte* address, int64_t bytes) GANTRY_REQUIRES(mutex_);
 
   // engine_layers.cc
   absl::StatusOr<LayerPass> BeginLayer(int32_t layer, LayerSaving wanted) override;

@@ -1,6 +1,5 @@
 // Leases: following the plan, waiting for blocks, pinning them, and fetching ahead.
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -314,11 +313,17 @@ void EngineImpl::BeginGradient(ChunkId chunk) {
   std::byte* home = manager_->Home(manager_->IndexOf(id));
   int64_t end = 0;
   for (const TensorSlice& slice : layout_->SlicesIn(chunk)) {
-    std::memset(home + end * size, 0, static_cast<size_t>((slice.chunk_begin - end) * size));
+    FillWithZeros(home + end * size, (slice.chunk_begin - end) * size);
     end = slice.chunk_begin + slice.elements;
   }
-  const int64_t tail = layout_->chunk_elements() - end;
-  std::memset(home + end * size, 0, static_cast<size_t>(tail * size));
+  FillWithZeros(home + end * size, (layout_->chunk_elements() - end) * size);
+}
+
+// In the order of the device's work, as all that operators do there.
+void EngineImpl::FillWithZeros(std::byte* address, int64_t bytes) {
+  if (bytes == 0) return;
+  const absl::Status filled = options_.device->queue().FillWithZeros(address, Bytes(bytes));
+  if (!filled.ok()) Fail(filled);
 }
 
 void EngineImpl::EnterChunks(std::span<const ParameterUse> uses) {

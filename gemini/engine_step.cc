@@ -1,6 +1,5 @@
 // Steps: gradient readiness, the global decision, and updates.
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -130,8 +129,7 @@ absl::Status EngineImpl::ZeroUntouched(ChunkId chunk) {
   for (const TensorSlice& slice : layout_->SlicesIn(chunk)) {
     const auto t = static_cast<size_t>(slice.tensor.value());
     if (progress_.contributed[t] != 0) continue;
-    std::memset(manager_->Home(block) + slice.chunk_begin * size, 0,
-                static_cast<size_t>(slice.elements * size));
+    FillWithZeros(manager_->Home(block) + slice.chunk_begin * size, slice.elements * size);
   }
   Unpin(Tier::kDevice, std::span(&need, 1));
   progress_.gradients_missing[static_cast<size_t>(chunk.value())] = 0;

@@ -29,7 +29,7 @@ FakeCopyLane::FakeCopyLane(const Options& options) : options_(options) {
   GANTRY_CHECK_GE(options.latency, 0);
 }
 
-FakeCopyLane::~FakeCopyLane() {
+void FakeCopyLane::Finish() {
   while (!queue_.empty()) GANTRY_CHECK(options_.loop->RunNext()) << "a copy has no event";
 }
 

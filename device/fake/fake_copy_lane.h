@@ -30,12 +30,13 @@ class FakeCopyLane final : public CopyLane {
     CopySink* sink;
   };
   explicit FakeCopyLane(const Options& options);
-  // Runs the loop until the lane is empty.
-  ~FakeCopyLane() override;
+  ~FakeCopyLane() override { Finish(); }
 
   // REQUIRES: source and destination do not overlap and are the lane's until the completion.
   void Submit(const CopyRequest& request) override;
   LaneCounters counters() const override { return counters_; }
+  // Runs the loop until the lane is empty.
+  void Finish();
 
  private:
   struct Entry {

@@ -80,13 +80,39 @@ class FakeAddressSpace final : public AddressSpace {
   FaultPlan* faults_;
 };
 
+// The host's, but for lanes, which need the loop to go on.
+class FakeQueue final : public Queue {
+ public:
+  explicit FakeQueue(Queue* inner) : inner_(*inner) {}
+  absl::Status FillWithZeros(std::byte* address, Bytes bytes) override {
+    return inner_.FillWithZeros(address, bytes);
+  }
+  absl::StatusOr<QueuePoint> Mark() override { return inner_.Mark(); }
+  bool Reached(QueuePoint point) override { return inner_.Reached(point); }
+  absl::Status Wait(QueuePoint point) override { return inner_.Wait(point); }
+  absl::Status RunAfter(CopyLane& lane) override {
+    auto* fake_lane = dynamic_cast<FakeCopyLane*>(&lane);
+    GANTRY_CHECK(fake_lane != nullptr) << "a lane of another device";
+    fake_lane->Finish();
+    return absl::OkStatus();
+  }
+
+ private:
+  Queue& inner_;
+};
+
 class FakeDevice final : public Device {
  public:
   FakeDevice(const FakeDeviceOptions& options, std::unique_ptr<Device> inner)
-      : options_(options), capacity_(options.capacity), inner_(std::move(inner)) {}
+      : options_(options),
+        capacity_(options.capacity),
+        inner_(std::move(inner)),
+        queue_(&inner_->queue()) {}
 
   std::string_view name() const override { return "fake"; }
   DeviceTopology topology() const override { return options_.topology; }
+  Bytes slot_granularity() const override { return inner_->slot_granularity(); }
+  Queue& queue() override { return queue_; }
 
   absl::StatusOr<std::unique_ptr<Slab>> CreateSlab(const SlabOptions& options) override {
     GANTRY_RETURN_IF_ERROR(
@@ -127,6 +153,7 @@ class FakeDevice final : public Device {
   const FakeDeviceOptions options_;
   Capacity capacity_;
   std::unique_ptr<Device> inner_;
+  FakeQueue queue_;
 };
 
 }  // namespace

@@ -58,7 +58,14 @@ void HostCopyLane::Submit(const CopyRequest& request) {
   MutexLock lock(mutex_);
   GANTRY_CHECK(!closing_) << "a copy was submitted to a lane under destruction";
   queue_.push_back({.request = request, .submitted = now});
+  ++submitted_;
   changed_.NotifyAll();
+}
+
+void HostCopyLane::WaitForAll() {
+  MutexLock lock(mutex_);
+  const int64_t submitted = submitted_;
+  while (counters_.requests < submitted) changed_.Wait(mutex_);
 }
 
 LaneCounters HostCopyLane::counters() const {
@@ -102,6 +109,7 @@ void HostCopyLane::Copy(const Entry& entry) {
     ++counters_.requests;
     counters_.bytes += bytes;
     counters_.busy_nanoseconds += finished_ - began;
+    changed_.NotifyAll();
   }
   options_.sink->OnCopyComplete(request.tag, absl::OkStatus());
 }

@@ -34,6 +34,8 @@ class HostCopyLane final : public CopyLane {
 
   // Source and destination must stay valid until the completion; they must not overlap.
   void Submit(const CopyRequest& request) override;
+  // Blocks until all that was submitted so far is complete.
+  void WaitForAll();
   // busy_nanoseconds: time during which a request was unfinished.
   LaneCounters counters() const override;
 
@@ -50,6 +52,7 @@ class HostCopyLane final : public CopyLane {
   mutable Mutex mutex_;
   CondVar changed_;
   std::deque<Entry> queue_ GANTRY_GUARDED_BY(mutex_);
+  int64_t submitted_ GANTRY_GUARDED_BY(mutex_) = 0;
   bool closing_ GANTRY_GUARDED_BY(mutex_) = false;
   LaneCounters counters_ GANTRY_GUARDED_BY(mutex_) = {};
   Nanoseconds due_ = 0;       // of the request before; the lane's thread only

@@ -1,9 +1,14 @@
 #include "device/host/host_device.h"
 
+#include <unistd.h>
+
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string_view>
 
 #include "absl/status/status.h"
+#include "base/bytes.h"
 #include "base/check.h"
 #include "base/strings.h"
 #include "device/host/host_address_space.h"
@@ -14,6 +19,24 @@
 
 namespace gantry {
 namespace {
+
+// Work is done at once, by whoever submits it.
+class HostQueue final : public Queue {
+ public:
+  absl::Status FillWithZeros(std::byte* address, Bytes bytes) override {
+    std::memset(address, 0, static_cast<size_t>(bytes.count()));
+    return absl::OkStatus();
+  }
+  absl::StatusOr<QueuePoint> Mark() override { return QueuePoint(); }
+  bool Reached(QueuePoint /*point*/) override { return true; }
+  absl::Status Wait(QueuePoint /*point*/) override { return absl::OkStatus(); }
+  absl::Status RunAfter(CopyLane& lane) override {
+    auto* host_lane = dynamic_cast<HostCopyLane*>(&lane);
+    GANTRY_CHECK(host_lane != nullptr) << "a lane of another device";
+    host_lane->WaitForAll();
+    return absl::OkStatus();
+  }
+};
 
 class HostDevice final : public Device {
  public:
@@ -26,6 +49,8 @@ class HostDevice final : public Device {
     return options_.topology == DeviceTopology::kUnified ? "host" : "emulated";
   }
   DeviceTopology topology() const override { return options_.topology; }
+  Bytes slot_granularity() const override { return Bytes(sysconf(_SC_PAGESIZE)); }
+  Queue& queue() override { return queue_; }
 
   absl::StatusOr<std::unique_ptr<Slab>> CreateSlab(const SlabOptions& options) override {
     return HostSlab::Create(
@@ -53,6 +78,7 @@ class HostDevice final : public Device {
   const HostDeviceOptions options_;
   const MoveMethod move_method_;
   MappingBudget mapping_budget_;
+  HostQueue queue_;
 };
 
 }  // namespace

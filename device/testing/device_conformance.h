@@ -31,6 +31,8 @@ struct DeviceUnderTest {
   // Of a device whose lanes run on an event loop: lets time go on by one event, false when there is
   // none. Empty: lanes have threads. Cases that submit from several threads are skipped with it.
   std::function<bool()> run_next = {};
+  // Why this machine lacks the device; its cases are skipped and say so. Empty: it is there.
+  std::string missing = {};
 };
 std::string DeviceUnderTestName(const ::testing::TestParamInfo<DeviceUnderTest>& info);
 

@@ -50,7 +50,7 @@ Emulator& Emulator::Current() {
   return *current;
 }
 
-absl::Status Emulator::CheckShape(std::string_view kernel, const LaunchShape& shape) const {
+absl::Status Emulator::CheckShape(std::string_view kernel, const LaunchShape& shape) {
   const Dimensions& grid = shape.grid;
   const Dimensions& block = shape.block;
   const bool grid_fits =

@@ -45,6 +45,9 @@ class Emulator {
   static constexpr int kBlockThreadsMax = 1024;
   static constexpr size_t kLaneBytesMax = 64;  // that a lane gives in an exchange
 
+  // Errors: kInvalidArgument for a shape that no GPU takes.
+  static absl::Status CheckShape(std::string_view kernel, const LaunchShape& shape);
+
   explicit Emulator(const EmulatorOptions& options);
   ~Emulator();
 
@@ -99,7 +102,6 @@ class Emulator {
     std::vector<std::unique_ptr<Meeting>> meetings;
   };
 
-  absl::Status CheckShape(std::string_view kernel, const LaunchShape& shape) const;
   absl::Status RunBlock();
   void RunTurn(int thread);
   // A permutation of the numbers below `count`.

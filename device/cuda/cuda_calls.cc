@@ -1,0 +1,7 @@
+#include "device/cuda/cuda_calls.h"
+
+namespace gantry {
+
+CudaCalls::~CudaCalls() = default;
+
+}  // namespace gantry

@@ -1,0 +1,53 @@
+#include "device/cuda/cuda_host_slab.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "base/strings.h"
+#include "device/cuda/cuda_calls.h"
+#include "device/cuda/cuda_context.h"
+#include "device/device.h"
+#include "device/host/host_slab.h"
+#include "device/host/memory_limits.h"
+#include "device/host/virtual_memory.h"
+
+namespace gantry {
+
+absl::StatusOr<std::unique_ptr<CudaHostSlab>> CudaHostSlab::Create(const Options& options) {
+  GANTRY_CHECK(options.slab.kind == MemoryKind::kHostPinned);
+  GANTRY_CHECK_GT(options.slice_bytes.count(), 0);
+  // Its slots never move, so they need no mappings.
+  MappingBudget no_mappings({.mappings_now = 0, .limit = std::nullopt});
+  GANTRY_ASSIGN_OR_RETURN(auto memory, HostSlab::Create({.slab = options.slab,
+                                                         .move_method = MoveMethod::kRefillSource,
+                                                         .mapping_budget = &no_mappings}));
+  std::unique_ptr<CudaHostSlab> slab(new CudaHostSlab(options, std::move(memory)));
+  CudaContext& context = *options.context;
+  GANTRY_RETURN_IF_ERROR(context.Enter());
+  while (slab->registered_ < slab->size()) {
+    const Bytes slice = std::min(options.slice_bytes, slab->size() - slab->registered_);
+    const absl::Status status =
+        context.Check(context.calls().RegisterHost(slab->base() + slab->registered_.count(), slice),
+                      "cudaHostRegister(", slice, ") of ", slab->size(), ", of which ",
+                      slab->registered_, " are pinned");
+    GANTRY_RETURN_IF_ERROR(status);
+    slab->registered_ += slice;
+  }
+  return slab;
+}
+
+CudaHostSlab::~CudaHostSlab() {
+  for (Bytes done(0); done < registered_; done += options_.slice_bytes) {
+    context_.Release(context_.calls().UnregisterHost(base() + done.count()),
+                     "cudaHostUnregister(), ", size());
+  }
+}
+
+}  // namespace gantry
