@@ -1,4 +1,4 @@
-"""Random tokenizer.json files: any steps that are supported, in any order, on a small vocabulary."""
+"""Random tokenizer.json files: any supported steps, in any order, on a small vocabulary."""
 
 import random
 
