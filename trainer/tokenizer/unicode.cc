@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <span>
+#include <utility>
 
 #include "base/check.h"
 #include "trainer/tokenizer/unicode_tables.h"
@@ -39,6 +40,23 @@ bool IsComposed(NormalForm form) { return form == NormalForm::kNfc || form == No
 
 int DecompositionOptions(NormalForm form) {
   return form == NormalForm::kNfkc || form == NormalForm::kNfkd ? UTF8PROC_COMPAT : 0;
+}
+
+// Puts a run of combining characters into the order of their classes; equal ones keep theirs.
+void OrderByClass(std::span<NormalizedCharacter> characters) {
+  struct Entry {
+    int combining_class;
+    size_t place;
+    NormalizedCharacter character;
+  };
+  std::vector<Entry> entries;
+  for (const NormalizedCharacter& character : characters) {
+    entries.push_back({CombiningClass(character.value), entries.size(), character});
+  }
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+    return std::pair(a.combining_class, a.place) < std::pair(b.combining_class, b.place);
+  });
+  for (size_t i = 0; i < entries.size(); ++i) characters[i] = entries[i].character;
 }
 
 // The last of a long range whose characters all are stable, if `first` begins one; otherwise 0.
@@ -234,20 +252,11 @@ void Normalization::Normalize(std::string_view text, std::vector<NormalizedChara
     Decompose(character.value, DecompositionOptions(form_), out);
     at += character.size;
   }
-  // Characters of a combining class are put in its order, within runs of them.
   for (size_t first = 0; first < out.size();) {
-    if (CombiningClass(out[first].value) == 0) {
-      ++first;
-      continue;
-    }
     size_t last = first;
     while (last < out.size() && CombiningClass(out[last].value) != 0) ++last;
-    std::stable_sort(out.begin() + static_cast<ptrdiff_t>(first),
-                     out.begin() + static_cast<ptrdiff_t>(last),
-                     [](const NormalizedCharacter& a, const NormalizedCharacter& b) {
-                       return CombiningClass(a.value) < CombiningClass(b.value);
-                     });
-    first = last;
+    if (last - first > 1) OrderByClass(std::span(out).subspan(first, last - first));
+    first = last + 1;
   }
   if (IsComposed(form_)) Compose(out);
 }
