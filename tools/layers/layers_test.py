@@ -230,6 +230,8 @@ class TidyTest(TreeTest):
             "throw": ["throw std::runtime_error(s);"],
             "exit": ["exit(1);", "std::abort();"],
             "TBB": ["tbb::parallel_for(a, b, f);", "#include <tbb/parallel_for.h>"],
+            "PCRE2": ["pcre2_code_free_8(code);", "#include <pcre2.h>"],
+            "utf8proc": ["utf8proc_tolower(c);", "#include <utf8proc.h>"],
             "liburing": ["io_uring_submit(&ring);", "#include <liburing.h>"],
             "oneDNN": ["dnnl::engine e;", "#include <oneapi/dnnl/dnnl.hpp>"],
             "Highway": ["hwy::N_AVX2::F();", '#include "hwy/highway.h"'],

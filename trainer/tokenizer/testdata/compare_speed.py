@@ -4,8 +4,8 @@
 
 PROGRAM is //trainer/tokenizer/testing:encode_speed, built with --config=release. The texts are
 English (fortunes) and Python's own sources. For each tokenizer and kind of text: the median over
-rounds of the reference's time divided by ours, for encode() with offsets one by one, and for
-encode_batch_fast() without offsets against ours without.
+rounds of the reference's processor time divided by ours, for encode() with offsets one by one, and
+for encode_batch_fast() without offsets against ours without.
 """
 
 import glob
@@ -47,9 +47,9 @@ def kinds(size):
 
 
 def timed(call):
-    begin = time.perf_counter()
+    begin = time.process_time()
     result = call()
-    return time.perf_counter() - begin, result
+    return time.process_time() - begin, result
 
 
 def main():
