@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -23,6 +24,8 @@ constexpr size_t kSourceBytesMax = size_t{1} << 20;
 absl::Status WithSubject(const absl::Status& status) {
   return MakeStatus(status.code(), "chat template, ", FromAbsl(status.message()));
 }
+
+Value OrNone(const std::optional<Value>& value) { return value.has_value() ? *value : Value(); }
 
 }  // namespace
 
@@ -47,8 +50,8 @@ bool ChatTemplate::has_generation() const { return syntax_->has_generation; }
 absl::StatusOr<RenderedChat> ChatTemplate::Render(const ChatInput& input) const {
   Value::Entries variables = input.variables;
   variables.emplace_back(Value::String("messages"), input.messages);
-  variables.emplace_back(Value::String("tools"), input.tools.value_or(Value()));
-  variables.emplace_back(Value::String("documents"), input.documents.value_or(Value()));
+  variables.emplace_back(Value::String("tools"), OrNone(input.tools));
+  variables.emplace_back(Value::String("documents"), OrNone(input.documents));
   variables.emplace_back(Value::String("add_generation_prompt"),
                          Value::Bool(input.add_generation_prompt));
   RenderState state({.steps = input.limits.steps, .text_bytes = input.limits.text_bytes},

@@ -66,8 +66,9 @@ absl::StatusOr<Value> Count(RenderState& state, const Value& self, const Argumen
   GANTRY_ASSIGN_OR_RETURN(
       const BoundArguments bound,
       BoundArguments::Bind(arguments, {.function = "count", .names = {"value"}, .required = 1}));
+  GANTRY_ASSIGN_OR_RETURN(const std::vector<Value> items, ToItems(self, state.budget()));
   int64_t count = 0;
-  for (const Value& item : self.items()) {
+  for (const Value& item : items) {
     GANTRY_ASSIGN_OR_RETURN(const bool equal, Equal(item, bound[0], state.budget()));
     if (equal) ++count;
   }
@@ -78,8 +79,9 @@ absl::StatusOr<Value> Index(RenderState& state, const Value& self, const Argumen
   GANTRY_ASSIGN_OR_RETURN(
       const BoundArguments bound,
       BoundArguments::Bind(arguments, {.function = "index", .names = {"value"}, .required = 1}));
-  for (size_t i = 0; i < self.items().size(); ++i) {
-    GANTRY_ASSIGN_OR_RETURN(const bool equal, Equal(self.items()[i], bound[0], state.budget()));
+  GANTRY_ASSIGN_OR_RETURN(const std::vector<Value> items, ToItems(self, state.budget()));
+  for (size_t i = 0; i < items.size(); ++i) {
+    GANTRY_ASSIGN_OR_RETURN(const bool equal, Equal(items[i], bound[0], state.budget()));
     if (equal) return Value::Integer(static_cast<int64_t>(i));
   }
   return InvalidArgument("the value is not in the ", TypeName(self));
@@ -92,7 +94,9 @@ class BoundMethod final : public Callable {
       : self_(std::move(self)), name_(std::move(name)), function_(function) {}
 
   absl::StatusOr<std::string> Describe(Budget&) override {
-    return StrCat("<built-in method ", name_, " of ", TypeName(self_), " object>");
+    // Python shows where it lies.
+    return StrCat("<built-in method ", name_, " of ", TypeName(self_),
+                  " object at 0x000000000000>");
   }
   absl::StatusOr<Value> Call(RenderState& state, const Arguments& arguments) override {
     return function_(state, self_, arguments);
@@ -136,7 +140,7 @@ absl::StatusOr<std::optional<Value>> BindMethod(RenderState& state, const Value&
   bool forbidden = false;
   if (self.Is(Kind::kString)) {
     function = FindStringMethod(name);
-  } else if (self.Is(Kind::kDict) || self.is_list_or_tuple()) {
+  } else if (self.Is(Kind::kDict) || self.Is(Kind::kRange) || self.is_list_or_tuple()) {
     function = FindContainerMethod(self.kind(), name);
     forbidden = (self.Is(Kind::kDict) && Holds(kDictChanges, name)) ||
                 (self.Is(Kind::kList) && Holds(kListChanges, name));

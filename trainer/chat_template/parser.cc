@@ -14,6 +14,7 @@
 #include "base/strings.h"
 #include "trainer/chat_template/expression_parser.h"
 #include "trainer/chat_template/lexer.h"
+#include "trainer/chat_template/name_scopes.h"
 #include "trainer/chat_template/syntax.h"
 #include "trainer/chat_template/value.h"
 
@@ -31,6 +32,7 @@ class Parser {
   absl::StatusOr<TemplateSyntax> Run() {
     GANTRY_ASSIGN_OR_RETURN(syntax_.body, ParseBody({}));
     if (!expressions_.unknown_names().empty()) return expressions_.unknown_names()[0].error;
+    FindHiddenNames(syntax_);
     return std::move(syntax_);
   }
 

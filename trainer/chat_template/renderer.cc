@@ -113,9 +113,18 @@ absl::Status Renderer::Located(TemplatePosition at, absl::Status status) {
 absl::StatusOr<Renderer::Result> Renderer::Run(const Value::Entries& variables) {
   auto context = std::make_shared<Scope>(nullptr);
   for (const auto& [name, value] : variables) context->Set(name.string(), value);
-  scope_ = std::make_shared<Scope>(std::move(context));
+  scope_ = NewScope(context, syntax_.hidden);
   GANTRY_RETURN_IF_ERROR(RunBody(syntax_.body).status());
   return std::move(result_);
+}
+
+std::shared_ptr<Scope> Renderer::NewScope(const std::shared_ptr<Scope>& outer,
+                                          const std::vector<std::string>& hidden) const {
+  auto scope = std::make_shared<Scope>(outer);
+  for (const std::string& name : hidden) {
+    scope->Set(name, Value::Undefined(StrCat("'", name, "' is undefined")));
+  }
+  return scope;
 }
 
 absl::Status Renderer::Write(TemplatePosition at, std::string_view text) {
@@ -255,7 +264,7 @@ absl::StatusOr<Renderer::Captured> Renderer::Capture(const std::vector<Statement
 absl::StatusOr<Renderer::Flow> Renderer::RunSetBlock(const Statement& statement) {
   Value value;
   {
-    const Restore<std::shared_ptr<Scope>> scope(scope_, std::make_shared<Scope>(scope_));
+    const Restore<std::shared_ptr<Scope>> scope(scope_, NewScope(scope_, statement.hidden[0]));
     GANTRY_ASSIGN_OR_RETURN(const Captured captured, Capture(statement.branches[0]));
     if (captured.flow != Flow::kNext) return captured.flow;
     value = Value::String(captured.text);
@@ -268,7 +277,7 @@ absl::StatusOr<Renderer::Flow> Renderer::RunSetBlock(const Statement& statement)
 }
 
 absl::StatusOr<Renderer::Flow> Renderer::RunFilterBlock(const Statement& statement) {
-  const Restore<std::shared_ptr<Scope>> scope(scope_, std::make_shared<Scope>(scope_));
+  const Restore<std::shared_ptr<Scope>> scope(scope_, NewScope(scope_, statement.hidden[0]));
   GANTRY_ASSIGN_OR_RETURN(const Captured captured, Capture(statement.branches[0]));
   if (captured.flow != Flow::kNext) return captured.flow;
   GANTRY_ASSIGN_OR_RETURN(const Value value,
@@ -284,7 +293,7 @@ absl::StatusOr<Renderer::Flow> Renderer::RunWith(const Statement& statement) {
     GANTRY_ASSIGN_OR_RETURN(Value value, Evaluate(*expression));
     values.push_back(std::move(value));
   }
-  const Restore<std::shared_ptr<Scope>> scope(scope_, std::make_shared<Scope>(scope_));
+  const Restore<std::shared_ptr<Scope>> scope(scope_, NewScope(scope_, statement.hidden[0]));
   for (size_t i = 0; i < values.size(); ++i) {
     GANTRY_RETURN_IF_ERROR(Assign(statement.targets[i], values[i]));
   }
@@ -308,7 +317,7 @@ absl::Status Renderer::RunCallBlock(const Statement& statement) {
 }
 
 absl::Status Renderer::RunGeneration(const Statement& statement) {
-  const Restore<std::shared_ptr<Scope>> scope(scope_, std::make_shared<Scope>(scope_));
+  const Restore<std::shared_ptr<Scope>> scope(scope_, NewScope(scope_, statement.hidden[0]));
   const bool outermost = out_ == &result_.text;
   if (!outermost) result_.generation_places_known = false;
   const size_t begin = out_->size();
@@ -363,7 +372,7 @@ absl::Status Renderer::RunLoop(const Statement& statement, const Value& items, i
   while (true) {
     GANTRY_ASSIGN_OR_RETURN(const std::optional<Value> item, Located(at, loop->Next()));
     if (!item.has_value()) break;
-    const Restore<std::shared_ptr<Scope>> scope(scope_, std::make_shared<Scope>(outer));
+    const Restore<std::shared_ptr<Scope>> scope(scope_, NewScope(outer, statement.hidden[0]));
     scope_->Set("loop", Value::FromObject(loop));
     GANTRY_RETURN_IF_ERROR(Assign(statement.targets[0], *item));
     GANTRY_ASSIGN_OR_RETURN(const Flow flow, RunBody(statement.branches[0]));
@@ -371,7 +380,7 @@ absl::Status Renderer::RunLoop(const Statement& statement, const Value& items, i
     completed = completed || flow == Flow::kNext;
   }
   if (completed || statement.branches.size() < 2) return absl::OkStatus();
-  const Restore<std::shared_ptr<Scope>> scope(scope_, std::make_shared<Scope>(outer));
+  const Restore<std::shared_ptr<Scope>> scope(scope_, NewScope(outer, statement.hidden[1]));
   return RunBody(statement.branches[1]).status();
 }
 
@@ -379,7 +388,7 @@ absl::StatusOr<Value> Renderer::CallMacro(const MacroSyntax& macro,
                                           const std::shared_ptr<Scope>& closure,
                                           const Arguments& given) {
   Arguments arguments = given;
-  const Restore<std::shared_ptr<Scope>> scope(scope_, std::make_shared<Scope>(closure));
+  const Restore<std::shared_ptr<Scope>> scope(scope_, NewScope(closure, macro.hidden));
   bool names_caller = false;
   std::vector<const Parameter*> missing;
   for (size_t i = 0; i < macro.parameters.size(); ++i) {

@@ -66,7 +66,10 @@ class Renderer {
                                                            const Value& items);
   absl::Status Assign(const Target& target, const Value& value);
   absl::Status CheckNamespaces(const Target& target);
-  // What `body` writes, in a scope of its own.
+  // A scope within the current one, or within `outer`, that hides the names given.
+  std::shared_ptr<Scope> NewScope(const std::shared_ptr<Scope>& outer,
+                                  const std::vector<std::string>& hidden) const;
+  // What `body` writes, in the current scope.
   struct Captured {
     std::string text;
     Flow flow;

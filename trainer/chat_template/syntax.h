@@ -82,8 +82,9 @@ struct MacroSyntax {
   std::vector<Statement> body;
   // Whether the body, or a default, names these.
   bool uses_caller = false;
-  bool uses_named = false;       // kwargs
-  bool uses_positional = false;  // varargs
+  bool uses_named = false;               // kwargs
+  bool uses_positional = false;          // varargs
+  std::vector<std::string> hidden = {};  // see name_scopes.h
 };
 
 struct Statement {
@@ -109,12 +110,14 @@ struct Statement {
   std::vector<Target> targets = {};
   std::vector<std::vector<Statement>> branches = {};
   std::unique_ptr<MacroSyntax> macro = {};
-  bool recursive = false;  // of a for
+  bool recursive = false;                             // of a for
+  std::vector<std::vector<std::string>> hidden = {};  // of each branch, see name_scopes.h
 };
 
 struct TemplateSyntax {
   std::vector<Statement> body;
   bool has_generation = false;
+  std::vector<std::string> hidden = {};  // see name_scopes.h
 };
 
 }  // namespace gantry

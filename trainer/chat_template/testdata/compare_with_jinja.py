@@ -6,241 +6,28 @@
 
     python3 trainer/chat_template/testdata/compare_with_jinja.py --write 400 7
 
+Left out is what we do not follow: escape gives plain text, not Markup, which differs where it is
+printed within a list or added to; a slice of a constant that has none is an error here, and
+undefined where Jinja folds constants.
+
 Arguments: the program, how many templates, the seed. Both failing counts as agreement; so does an
 int of more than 64 bits, which we refuse, and which is counted. --write writes random_goldens.json.
 """
 
 import json
-import random
 import subprocess
 import sys
 
 import make_goldens
-
-VARIABLES = {
-    "messages": [
-        {"role": "system", "content": " You are\n"},
-        {"role": "user", "content": "Hi <b> & 'you' \u00e9\u00df\u01c5 \U0001f600", "n": 3},
-        {"role": "assistant", "content": "", "tool_calls": [{"name": "f", "arguments": {"x": 1.5, "y": None}}]},
-        {"role": "user", "content": "ABC abc 123", "n": 3, "flag": True},
-    ],
-    "tools": None,
-    "words": ["beta", "Alpha", "gamma", "alpha", ""],
-    "numbers": [3, 1, 2, 2.5, -7, 0, True],
-    "nested": {"a": {"b": [1, [2, "x"], {"c": "d"}]}, "items": 5, "k 2": "v", "1": "one"},
-    "text": "  The quick\tbrown fox\n jumps over the lazy d\u00f6g.\n\n",
-    "empty": "",
-    "empty_list": [],
-    "yes": True,
-    "no": False,
-    "n": 7,
-    "f": 0.1,
-    "big": 123456789012,
-    "nothing": None,
-    "add_generation_prompt": True,
-    "greek": "\u039f\u0394\u03a5\u03a3\u03a3\u0395\u03a5\u03a3 \u0130stanbul",
-}
-STRINGS = ["a", "", " ", "x,y,z", "\\n", "Hello World", "\u00e4\u00d6\u00fc", "%s-%d", "{} {0}", "the", "o", "<think>", "\\t ", "it's", "12", " 42 ", "3.7", "0x1f", "e", "A"]
-STRING_METHODS = [
-    ("strip", 0, 1), ("lstrip", 0, 1), ("rstrip", 0, 1), ("upper", 0, 0), ("lower", 0, 0), ("title", 0, 0),
-    ("capitalize", 0, 0), ("swapcase", 0, 0), ("split", 0, 1), ("rsplit", 0, 1), ("splitlines", 0, 0),
-    ("startswith", 1, 1), ("endswith", 1, 1), ("replace", 2, 2), ("find", 1, 1), ("rfind", 1, 1),
-    ("index", 1, 1), ("count", 1, 1), ("isdigit", 0, 0), ("isalpha", 0, 0), ("islower", 0, 0), ("isupper", 0, 0),
-    ("isspace", 0, 0), ("partition", 1, 1), ("rpartition", 1, 1), ("removeprefix", 1, 1), ("removesuffix", 1, 1),
-    ("format", 0, 2), ("isascii", 0, 0),
-]
-PLAIN_FILTERS = [
-    "trim", "upper", "lower", "title", "capitalize", "length", "count", "list", "first", "last", "reverse", "sort",
-    "unique", "string", "int", "float", "abs", "round", "tojson", "join", "sum", "min", "max", "e", "items", "dictsort",
-    "default", "wordcount", "indent",
-]
-TESTS = [
-    "defined", "undefined", "none", "string", "mapping", "iterable", "sequence", "number", "integer", "float",
-    "boolean", "true", "false", "odd", "even", "lower", "upper", "callable",
-]
-BINARY = ["+", "-", "*", "/", "//", "%", "~", "==", "!=", "<", "<=", ">", ">=", "in", "not in", "and", "or"]
-
-
-class Generator:
-    def __init__(self, seed):
-        self.r = random.Random(seed)
-        self.names = list(VARIABLES)
-        self.locals = []
-
-    def pick(self, items):
-        return self.r.choice(items)
-
-    def string(self):
-        text = self.pick(STRINGS)
-        return '"' + text + '"' if "'" in text or self.r.random() < 0.3 else "'" + text + "'"
-
-    def name(self):
-        pool = self.names + self.locals * 3 + ["missing"]
-        return self.pick(pool)
-
-    def atom(self):
-        k = self.r.random()
-        if k < 0.45:
-            return self.name()
-        if k < 0.65:
-            return self.string()
-        if k < 0.8:
-            return str(self.pick([0, 1, 2, 3, -1, 10, 100]))
-        if k < 0.86:
-            return self.pick(["1.5", "0.25", "1e3", "2.0", "1e-7", "1e16", "123456.789"])
-        return self.pick(["true", "false", "none", "True", "None", "[]", "{}", "()", "(1,)", "[1, 'a']", "{'k': 1}", "range(3)", "range(5, 0, -2)"])
-
-    def sequence(self):
-        return self.pick(["messages", "words", "numbers", "text", "nested", "empty_list", "[3, 1, 2]", "'hey'", "range(4)", "nested.items()", "messages[1:]", "missing", "greek"])
-
-    def filtered(self, depth):
-        k = self.r.random()
-        if k < 0.5:
-            return f"{self.expr(depth)}|{self.pick(PLAIN_FILTERS)}"
-        if k < 0.6:
-            return f"{self.sequence()}|map({self.pick(['attribute=' + chr(39) + 'role' + chr(39), chr(39) + 'upper' + chr(39), chr(39) + 'length' + chr(39), 'attribute=' + chr(39) + 'n' + chr(39) + ', default=0', chr(39) + 'tojson' + chr(39)])})|{self.pick(['list', 'join(' + chr(39) + ',' + chr(39) + ')', 'first', 'length', 'list|tojson'])}"
-        if k < 0.7:
-            return f"{self.sequence()}|{self.pick(['selectattr', 'rejectattr'])}('role', {self.pick([chr(39) + 'equalto' + chr(39) + ', ' + chr(39) + 'user' + chr(39), chr(39) + 'defined' + chr(39), chr(39) + 'in' + chr(39) + ', [' + chr(39) + 'user' + chr(39) + ']'])})|{self.pick(['list', 'list|length', 'first', 'map(attribute=' + chr(39) + 'content' + chr(39) + ')|join'])}"
-        if k < 0.76:
-            return f"{self.sequence()}|{self.pick(['select', 'reject'])}({self.pick(['', chr(39) + 'string' + chr(39), chr(39) + 'odd' + chr(39), chr(39) + 'gt' + chr(39) + ', 1', chr(39) + 'none' + chr(39)])})|list"
-        options = [
-            f"join({self.string()})", f"default({self.atom()}, true)", f"replace({self.string()}, {self.string()})",
-            f"tojson(indent={self.pick([0, 2, 4])})", "tojson(separators=(',', ':'))", "tojson(sort_keys=true)", "tojson(ensure_ascii=true)",
-            f"round({self.pick([0, 1, 2])})", f"round(1, '{self.pick(['ceil', 'floor'])}')", f"indent({self.pick([2, 4])}, {self.pick(['true', 'false'])})",
-            f"trim({self.string()})", "sort(reverse=true)", "sort(case_sensitive=true)", f"sort(attribute='{self.pick(['role', 'content', 'role,content'])}')",
-            "dictsort(false, 'value')", "dictsort(reverse=true)", f"batch({self.pick([1, 2, 3])}, 0)|list", f"slice({self.pick([1, 2, 3])})|list",
-            f"int({self.atom()})", "int(0, 16)", f"float({self.atom()})", f"truncate({self.pick([5, 10])}, {self.pick(['true', 'false'])}, '..', 0)",
-            "unique(true)|list", f"format({self.atom()}, {self.atom()})", "unique(attribute='role')|list|length", "sum(attribute='n')", "attr('role')", "center(20)",
-        ]
-        return f"{self.expr(depth)}|{self.pick(options)}"
-
-    def access(self, depth):
-        base = self.pick([self.name(), "messages", "messages[%d]" % self.r.randint(-5, 5), "nested.a.b", "words", "text", self.expr(depth)])
-        k = self.r.random()
-        if k < 0.35:
-            return f"{base}.{self.pick(['role', 'content', 'a', 'items', 'n', 'keys', 'x', '0', 'tool_calls'])}"
-        if k < 0.55:
-            return f"{base}[{self.pick([self.expr(depth), str(self.r.randint(-4, 4)), self.string()])}]"
-        if k < 0.8:
-            part = lambda: self.pick(["", "", str(self.r.randint(-5, 5)), "none"])
-            return f"{base}[{part()}:{part()}{self.pick(['', ':' + self.pick(['-1', '2', '-2', '', '1'])])}]"
-        return f"{base}.{self.pick(['items()', 'keys()', 'values()', 'get(' + self.string() + ')', 'get(' + self.string() + ', 1)', 'index(2)', 'count(2)', 'copy()'])}"
-
-    def method(self, depth):
-        name, low, high = self.pick(STRING_METHODS)
-        args = ", ".join(self.string() if self.r.random() < 0.85 else self.expr(depth) for _ in range(self.r.randint(low, high)))
-        base = self.pick(["text", "messages[1].content", "greek", self.string(), self.expr(depth)])
-        return f"{base}.{name}({args})"
-
-    def expr(self, depth):
-        if depth <= 0:
-            return self.atom()
-        k = self.r.random()
-        d = depth - 1
-        if k < 0.15:
-            return self.atom()
-        if k < 0.35:
-            return self.filtered(d)
-        if k < 0.5:
-            return self.access(d)
-        if k < 0.6:
-            return self.method(d)
-        if k < 0.78:
-            return f"{self.pick(['', '(', 'not ', '-'])}{self.expr(d)} {self.pick(BINARY)} {self.expr(d)}".replace("(", "(", 1) if self.r.random() < 0.5 else f"({self.expr(d)} {self.pick(BINARY)} {self.expr(d)})"
-        if k < 0.86:
-            test = self.pick(TESTS + ["in [1, 'a']", "divisibleby 2", "equalto 'a'", "eq(1)", "gt 2", "sameas none", "ne 3"])
-            return f"{self.expr(d)} is {self.pick(['', 'not '])}{test}"
-        if k < 0.91:
-            return f"({self.expr(d)} if {self.expr(d)}{self.pick(['', ' else ' + self.expr(d)])})"
-        if k < 0.95:
-            return "[" + ", ".join(self.expr(d) for _ in range(self.r.randint(0, 3))) + "]"
-        if k < 0.98:
-            return "{" + ", ".join(f"{self.string()}: {self.expr(d)}" for _ in range(self.r.randint(0, 2))) + "}"
-        return f"dict(a={self.expr(d)})"
-
-    def open(self, kind):
-        ends = {"%": ("{%", "%}"), "{": ("{{", "}}"), "#": ("{#", "#}")}[kind]
-        left = self.pick(["", "", "-", "-", "+"]) if kind != "{" else self.pick(["", "", "-"])
-        right = self.pick(["", "", "-", "-", "+"]) if kind == "%" else self.pick(["", "", "-"])
-        return ends[0] + left + " ", " " + right + ends[1]
-
-    def tag(self, text, kind="%"):
-        left, right = self.open(kind)
-        return left + text + right
-
-    def data(self):
-        return self.pick(["", "\n", "  ", "text ", "\n  ", " x\n\n", "<|im_start|>", "\t", "a\n    ", "{", "}", "%", "\u00e9 \n"])
-
-    def body(self, depth, loop=False):
-        return "".join(self.statement(depth, loop) for _ in range(self.r.randint(1, 3)))
-
-    def statement(self, depth, loop):
-        k = self.r.random()
-        if depth <= 0 or k < 0.4:
-            pick = self.r.random()
-            if pick < 0.4:
-                return self.data()
-            if pick < 0.5 and loop:
-                return self.tag("loop." + self.pick(["index", "index0", "first", "last", "length", "revindex", "revindex0", "previtem", "nextitem", "depth", "cycle('a', 'b')", "changed(1)"]), "{")
-            return self.tag(self.expr(2), "{") + self.data()
-        d = depth - 1
-        if k < 0.55:
-            parts = [self.tag("if " + self.expr(2)), self.body(d, loop)]
-            if self.r.random() < 0.3:
-                parts += [self.tag("elif " + self.expr(2)), self.body(d, loop)]
-            if self.r.random() < 0.4:
-                parts += [self.tag("else"), self.body(d, loop)]
-            return "".join(parts) + self.tag("endif")
-        if k < 0.7:
-            target = self.pick(["i", "i", "m", "a, b", "(a, b)"])
-            test = self.pick(["", "", "", " if " + self.expr(1)])
-            source = self.sequence() if self.r.random() < 0.8 else self.expr(1)
-            before = list(self.locals)
-            self.locals += ["i", "m"]
-            inner = self.body(d, True)
-            if self.r.random() < 0.2:
-                inner += self.tag("if " + self.expr(1)) + self.tag(self.pick(["break", "continue"])) + self.tag("endif") + self.data()
-            text = self.tag(f"for {target} in {source}{test}") + inner
-            if self.r.random() < 0.25:
-                text += self.tag("else") + self.body(d, loop)
-            self.locals = before
-            return text + self.tag("endfor")
-        if k < 0.82:
-            name = self.pick(["v", "w", "ns", "content", "messages"])
-            self.locals += [name]
-            if name == "ns":
-                return self.tag("set ns = namespace(c=0, s='')") + self.tag("set ns.c = ns.c + 1") + self.tag("set ns.s = " + self.expr(2)) + self.tag("ns.c ~ ns.s", "{")
-            if self.r.random() < 0.2:
-                return self.tag("set " + name + self.pick(["", " | upper", " | trim | length"])) + self.body(d, False) + self.tag("endset")
-            return self.tag(f"set {name} = {self.expr(2)}")
-        if k < 0.88:
-            before = list(self.locals)
-            self.locals = before + ["p", "q"]
-            inner = self.body(d, False)
-            self.locals = before
-            use = self.pick(["mac(1)", "mac('z', q=2)", "mac()", "mac(q=" + self.atom() + ")", "mac(1, 2, 3)"])
-            return self.tag("macro mac(p, q=" + self.expr(1) + ")") + inner + self.tag("endmacro") + self.tag(use, "{")
-        if k < 0.91:
-            return self.tag("macro cal(p)") + self.tag("caller(p)", "{") + self.data() + self.tag("endmacro") + self.tag("call(x) cal(" + self.atom() + ")") + self.tag("x", "{") + self.body(d, False) + self.tag("endcall")
-        if k < 0.94:
-            return self.tag("filter " + self.pick(["upper", "trim", "indent(2)", "replace('e', 'E')", "title|length"])) + self.body(d, False) + self.tag("endfilter")
-        if k < 0.96:
-            return self.tag("with v=" + self.expr(1) + ", w = 3") + self.body(d, loop) + self.tag("endwith")
-        if k < 0.98:
-            return self.tag(self.pick(["comment", "a\nb", "{{ x }}"]), "#")
-        return self.tag("generation") + self.body(d, False) + self.tag("endgeneration")
-
-    def template(self):
-        self.locals = []
-        if self.r.random() < 0.5:
-            return "{{ " + self.expr(3) + " }}"
-        return self.data() + self.body(3)
+import random_templates
 
 
 def theirs_of(source):
     """What Jinja2 makes of it: a text or an exception."""
     try:
-        text = make_goldens.chat._cached_compile_jinja_template(source).render(**VARIABLES)
+        text = make_goldens.chat._cached_compile_jinja_template(source).render(
+            **random_templates.VARIABLES
+        )
         text.encode()
         return text
     except Exception as error:
@@ -254,16 +41,20 @@ def has_address(text):
 
 def write(count, seed):
     """random_goldens.json: texts of templates of moderate size, and some refusals."""
-    generator = Generator(seed)
+    generator = random_templates.Generator(seed)
     renders = []
     while len(renders) < count:
         source = generator.template()
         theirs = theirs_of(source)
         refused = isinstance(theirs, Exception)
-        if len(source) > 400 or (refused and len(renders) % 5) or (not refused and (len(theirs) > 600 or has_address(theirs))):
+        if (
+            len(source) > 400
+            or (refused and len(renders) % 5)
+            or (not refused and (len(theirs) > 600 or has_address(theirs)))
+        ):
             continue
         renders.append({"template": source, "text": None if refused else theirs})
-    goldens = {"variables": VARIABLES, "renders": renders}
+    goldens = {"variables": random_templates.VARIABLES, "renders": renders}
     path = make_goldens.HERE / "random_goldens.json"
     path.write_text(json.dumps(goldens, ensure_ascii=False, indent=0) + "\n")
 
@@ -274,19 +65,21 @@ def main():
         return
     program, count, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     ours = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    generator = Generator(seed)
+    generator = random_templates.Generator(seed)
     same = refused = integers = different = 0
     for _ in range(count):
         source = generator.template()
         theirs = theirs_of(source)
-        ours.stdin.write(json.dumps({"template": source, "variables": VARIABLES}) + "\n")
+        ours.stdin.write(
+            json.dumps({"template": source, "variables": random_templates.VARIABLES}) + "\n"
+        )
         ours.stdin.flush()
         result = json.loads(ours.stdout.readline())
         if isinstance(theirs, Exception):
             if not result["ok"]:
                 refused += 1
                 continue
-        elif result["ok"] and (result["text"] == theirs or " at 0x" in theirs or "<function" in theirs):
+        elif result["ok"] and (result["text"] == theirs or has_address(theirs)):
             same += 1
             continue
         elif "64 bits" in result.get("error", ""):
@@ -297,8 +90,10 @@ def main():
             print("----", repr(source))
             print("jinja:", repr(theirs))
             print("ours: ", result)
-    print(f"seed {seed}: {count} templates, {same} the same text, {refused} refused by both, "
-          f"{integers} with larger integers, {different} different")
+    print(
+        f"seed {seed}: {count} templates, {same} the same text, {refused} refused by both, "
+        f"{integers} with larger integers, {different} different"
+    )
     sys.exit(different != 0)
 
 

@@ -33,7 +33,9 @@ TOOLS = [
         "type": "function",
         "function": {
             "name": "get_weather",
-            "description": "Weather of a place.\nCelsius \u2014 \u201cor\u201d <Fahrenheit> & more.",
+            "description": (
+                "Weather of a place.\nCelsius \u2014 \u201cor\u201d <Fahrenheit> & more."
+            ),
             "parameters": {
                 "type": "object",
                 "properties": {
@@ -86,8 +88,20 @@ CONVERSATIONS = {
     },
     "unicode": {
         "messages": [
-            ("user", "Gr\u00fc\u00dfe \U0001f600 \u65e5\u672c\u8a9e \u00a0\u2003 \u0645\u0631\u062d\u0628\u0627"),
-            ("assistant", "e\u0301 \ud55c\uad6d \U0001f468\u200d\U0001f469\u200d\U0001f467 <|im_end|> '\"\\ {{ x }}"),
+            (
+                "user",
+                (
+                    "Gr\u00fc\u00dfe \U0001f600 \u65e5\u672c\u8a9e \u00a0\u2003"
+                    " \u0645\u0631\u062d\u0628\u0627"
+                ),
+            ),
+            (
+                "assistant",
+                (
+                    "e\u0301 \ud55c\uad6d \U0001f468\u200d\U0001f469\u200d\U0001f467 <|im_end|>"
+                    " '\"\\ {{ x }}"
+                ),
+            ),
         ]
     },
     "empty_contents": {"messages": [("user", ""), ("assistant", ""), ("user", " \n\t")]},
@@ -115,10 +129,17 @@ CONVERSATIONS = {
                 "role": "assistant",
                 "content": "",
                 "tool_calls": [
-                    call("get_weather", {"place": "K\u00f6ln", "days": 3, "x": [1.5, None, True, {}]})
+                    call(
+                        "get_weather", {"place": "K\u00f6ln", "days": 3, "x": [1.5, None, True, {}]}
+                    )
                 ],
             },
-            {"role": "tool", "content": '{"t": 7.0}', "name": "get_weather", "tool_call_id": "abcdef123"},
+            {
+                "role": "tool",
+                "content": '{"t": 7.0}',
+                "name": "get_weather",
+                "tool_call_id": "abcdef123",
+            },
             ("assistant", "7 degrees."),
             ("user", "Thanks"),
         ],
@@ -207,9 +228,7 @@ def main():
         for name, conversation in CONVERSATIONS.items():
             for prompt in (False, True):
                 renders[f"{path.stem}/{name}/{int(prompt)}"] = render(source, conversation, prompt)
-    conversations = {
-        name: {**c, "messages": messages_of(c)} for name, c in CONVERSATIONS.items()
-    }
+    conversations = {name: {**c, "messages": messages_of(c)} for name, c in CONVERSATIONS.items()}
     goldens = {"tokens": TOKENS, "conversations": conversations, "renders": renders}
     text = json.dumps(goldens, ensure_ascii=False, indent=0)
     (HERE / "goldens.json").write_text(text + "\n")

@@ -79,8 +79,9 @@ CLASSES = {
     "Printable": str.isprintable,
     "Cased": lambda c: (c + "a").title()[-1] == "a",
     # Looked through on the way from a sigma to the letter before it.
-    "IgnoredBeforeSigma": lambda c: ("Α" + c + "Σ").lower()[-1] == "ς"
-    and (c + "Σ").lower()[-1] != "ς",
+    "IgnoredBeforeSigma": (
+        lambda c: ("Α" + c + "Σ").lower()[-1] == "ς" and (c + "Σ").lower()[-1] != "ς"
+    ),
 }
 CASES = {
     "Upper": str.upper,
