@@ -26,6 +26,7 @@
 #include "trainer/cli/inspect_command.h"
 #include "trainer/cli/interrupt.h"
 #include "trainer/cli/plan_command.h"
+#include "trainer/cli/preview_command.h"
 #include "trainer/cli/profile_command.h"
 #include "trainer/cli/tokenize_command.h"
 #include "trainer/cli/train_command.h"
@@ -49,6 +50,7 @@ CommandResult Dispatch(Arguments arguments, const CommandContext& context) {
   if (command == "convert") return ConvertCommand(std::move(arguments), context);
   if (command == "inspect") return InspectCommand(std::move(arguments), context);
   if (command == "plan") return PlanCommand(std::move(arguments), context);
+  if (command == "preview") return PreviewCommand(std::move(arguments), context);
   if (command == "profile") return ProfileCommand(std::move(arguments), context);
   if (command == "tokenize") return TokenizeCommand(std::move(arguments), context);
   if (command == "help") return HelpCommand(arguments, context);

@@ -28,6 +28,7 @@ constexpr std::string_view kOverview =
   inspect    show what a checkpoint, a model's folder, an adapter or a safetensors file holds
   convert    write a checkpoint or a model as a Hugging Face folder, maybe with an adapter merged
   tokenize   show what a model's tokenizer makes of a text
+  preview    show how a data file becomes tokens, which of them are scored, and their packing
   clean      remove what runs that died left in their spill folders
   bench      measure files, lanes, optimizer and leases beside what bounds them; compare policies
   plan       what training a model on some machine would be like: memory, speed, upgrades
@@ -93,6 +94,16 @@ is kept and its tokenizer copied. FOLDER appears whole or not at all.
 
   gantry convert runs/book book-model
   gantry convert SmolLM2/ merged --merge=my-adapter --dtype=bf16
+)";
+
+constexpr std::string_view kPreview =
+    R"(usage: gantry preview --model=DIR --data=FILE [--example=N] [--sequence-length=N] [--json]
+
+Shows the tokens of the example in line N (1) of a file of JSON lines with those that are scored:
+in colour on a terminal, as a list elsewhere; then how the file is packed into sequences (2048).
+DIR is a model's folder with tokenizer.json, tokenizer_config.json and its chat template;
+--chat-template=FILE takes another one, --last-turn scores the last answer of a conversation only,
+--date=YYYY-MM-DD is what templates take for today, --skip-bad-lines counts them and goes on.
 )";
 
 constexpr std::string_view kClean =
@@ -215,6 +226,7 @@ absl::StatusOr<std::string> HelpText(std::string_view command) {
   if (command == "demo") return std::string(kDemo);
   if (command == "inspect") return std::string(kInspect);
   if (command == "convert") return std::string(kConvert);
+  if (command == "preview") return std::string(kPreview);
   if (command == "clean") return std::string(kClean);
   if (command == "tokenize") return std::string(kTokenize);
   if (command == "bench") return std::string(kBench);
@@ -223,9 +235,9 @@ absl::StatusOr<std::string> HelpText(std::string_view command) {
   if (command == "version") return std::string(kVersion);
   if (command == "config") return ConfigHelp();
   if (command == "machines") return MachinesHelp();
-  const std::array<std::string, 14> names = {"train",    "generate", "demo",   "inspect", "convert",
-                                             "tokenize", "clean",    "bench",  "plan",    "profile",
-                                             "help",     "version",  "config", "machines"};
+  const std::array<std::string, 15> names = {
+      "preview", "train", "generate", "demo", "inspect", "convert", "tokenize", "clean",
+      "bench",   "plan",  "profile",  "help", "version", "config",  "machines"};
   const std::string nearest = NearestName(command, names.data(), names.size());
   if (nearest.empty()) {
     return InvalidArgument("unknown command '", command, "'; `gantry help` lists all");

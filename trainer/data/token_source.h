@@ -29,7 +29,7 @@ struct SampledTokens {
   // document, and positions count from there. The first of each sequence begins at its first token;
   // padding at the end of a sequence is a document of its own, of which nothing is scored. Empty:
   // each sequence is one document.
-  std::vector<int64_t> documents;
+  std::vector<int32_t> documents;
   int64_t scored_tokens;  // targets other than kIgnoreTarget
 };
 
