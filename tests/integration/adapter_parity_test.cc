@@ -52,7 +52,7 @@ class AdapterParityTest : public ::testing::TestWithParam<AdapterCase> {
       : base_file_(GetParam().base),
         file_(GetParam().name),
         config_(F32(GoldenModelOf(GetParam().base).config)),
-        bench_(config_, {}, {.trainability = {}, .lora = GetParam().lora}),
+        bench_(config_, {}, {.lora = GetParam().lora}),
         batch_(config_, kGoldenSequences, kGoldenLength, 1) {
     const std::vector<double> scalars = file_.Read<double>("scalars");
     loss_ = scalars[0];

@@ -69,7 +69,7 @@ struct DecoderWeights {
 
 struct DecoderRegistration {
   // By tensor name; empty: all are trained. Frozen parameters have no optimizer state.
-  std::function<Trainability(std::string_view name)> trainability;
+  std::function<Trainability(std::string_view name)> trainability = {};
   int64_t data_parallel_degree = 1;
   // Adapters; all else is then frozen, and the function above is asked about them alone.
   std::optional<LoraConfig> lora = std::nullopt;

@@ -4,12 +4,12 @@
     python3 make_adapter_goldens.py      # needs torch, transformers and safetensors
 
 The bases are the models of make_goldens.py with the same weights, which are not written again. The
-adapters are written out below as PEFT 0.18 computes them (tuners/lora/layer.py, dora.py), without
+adapters are written out below as PEFT computes them (tuners/lora/layer.py, dora.py), without
 dropout; B is not zero, so that A has a gradient.
 A file holds, in float32 unless said otherwise:
     adapters/NAME    before the first step, NAME as in PEFT's files without "base_model.model."
     gradients/NAME   of the mean loss; updated/NAME after STEPS steps of AdamW
-    merged/NAME      of each adapted weight, as the base's state dict stores it, before the first step
+    merged/NAME      of each adapted weight before the first step, as in the base's state dict
     scalars          float64: loss, norm of all gradients, loss after the steps
 The metadata hold the name of the base's file and the adapters' settings.
 """
