@@ -18,7 +18,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <ostream>
 #include <span>
 #include <string>
 #include <utility>
@@ -29,121 +28,21 @@
 #include "base/file_calls.h"
 #include "base/log.h"
 #include "base/parallel_for.h"
-#include "base/strings.h"
 #include "device/host/host_device.h"
 #include "gemini/engine.h"
 #include "kernels/matmul.h"
+#include "tests/integration/golden_models.h"
 #include "trainer/models/decoder.h"
 #include "trainer/models/decoder_generator.h"
 #include "trainer/models/families.h"
 #include "trainer/models/testing/decoder_bench.h"
-#include "trainer/safetensors/reader.h"
 
 namespace gantry {
 namespace {
 
-constexpr int64_t kSequences = 2;
-constexpr int64_t kLength = 13;
-constexpr int64_t kVocabulary = 41;
-constexpr int64_t kSteps = 5;
-
-// The optimizer of make_goldens.py.
-OptimizerStep Optimizer(int64_t step) {
-  return {.learning_rate = 0.01,
-          .beta1 = 0.9,
-          .beta2 = 0.95,
-          .epsilon = 1e-4,
-          .weight_decay = 0.1,
-          .step = step,
-          .max_gradient_norm = 1.0};
-}
-
-struct Golden {
-  std::string name;
-  DecoderConfig config;
-};
-std::ostream& operator<<(std::ostream& out, const Golden& golden) { return out << golden.name; }
-
-DecoderConfig Common(DecoderFamily family) {
-  DecoderConfig config = FamilyDefaults(family);
-  config.layers = 2;
-  config.width = 20;
-  config.heads = 4;
-  config.kv_heads = 2;
-  config.head_dim = 6;
-  config.ffn_width = 22;
-  config.vocabulary = kVocabulary;
-  config.max_sequence = 32;
-  config.rope_theta = 100;
-  config.norm_epsilon = 1e-6;
-  return config;
-}
-
-DecoderConfig Gpt2() {
-  DecoderConfig config = Common(DecoderFamily::kGpt2);
-  config.kv_heads = 4;
-  config.head_dim = 5;
-  config.ffn_width = 26;
-  config.positions = 17;
-  config.max_sequence = 17;
-  config.norm_epsilon = 1e-5;
-  return config;
-}
-
-// The settings of the config.json in each file's metadata.
-std::vector<Golden> Goldens() {
-  DecoderConfig gpt2_untied = Gpt2();
-  gpt2_untied.activation = ActivationKind::kGelu;
-  gpt2_untied.tie_embeddings = false;
-  DecoderConfig llama = Common(DecoderFamily::kLlama);
-  llama.rope_theta = 500;
-  llama.rope_scaling = {.kind = RopeScalingKind::kLlama3, .factor = 8, .original_positions = 32};
-  DecoderConfig biases = Common(DecoderFamily::kLlama);
-  biases.head_dim = 4;
-  biases.tie_embeddings = true;
-  biases.query_key_value_bias = true;
-  biases.attention_output_bias = true;
-  biases.mlp_bias = true;
-  biases.norm_epsilon = 1e-5;
-  biases.rope_scaling = {.kind = RopeScalingKind::kYarn, .factor = 4, .original_positions = 16};
-  DecoderConfig dynamic = Common(DecoderFamily::kLlama);
-  dynamic.tie_embeddings = true;
-  dynamic.rope_scaling = {.kind = RopeScalingKind::kDynamic, .factor = 2, .original_positions = 8};
-  DecoderConfig mistral = Common(DecoderFamily::kMistral);
-  mistral.windows = {5, 5};
-  DecoderConfig qwen2 = Common(DecoderFamily::kQwen2);
-  qwen2.width = 16;
-  qwen2.head_dim = 4;
-  qwen2.windows = {0, 4};
-  qwen2.tie_embeddings = true;
-  DecoderConfig qwen3 = Common(DecoderFamily::kQwen3);
-  qwen3.head_dim = 8;
-  qwen3.rope_scaling = {.kind = RopeScalingKind::kLinear, .factor = 2};
-  return {{"gpt2", Gpt2()},           {"gpt2_untied", gpt2_untied},
-          {"llama", llama},           {"llama_biases", biases},
-          {"llama_dynamic", dynamic}, {"mistral", mistral},
-          {"qwen2", qwen2},           {"qwen3", qwen3}};
-}
-
-using Values = std::vector<double>;
-
-double Norm(const Values& values) {
-  double sum = 0;
-  for (const double value : values) sum += value * value;
-  return std::sqrt(sum);
-}
-
-// The norm of a - b.
-double Difference(const Values& a, const Values& b) {
-  GANTRY_CHECK_EQ(a.size(), b.size());
-  Values difference = a;
-  for (size_t i = 0; i < a.size(); ++i) difference[i] -= b[i];
-  return Norm(difference);
-}
-
-double Distance(const Values& actual, const Values& golden) {
-  return Difference(actual, golden) / Norm(golden);
-}
+constexpr int64_t kSequences = kGoldenSequences;
+constexpr int64_t kLength = kGoldenLength;
+constexpr int64_t kVocabulary = kGoldenVocabulary;
 
 // The log-softmax of rows of the vocabulary.
 Values LogSoftmax(Values logits) {
@@ -155,64 +54,10 @@ Values LogSoftmax(Values logits) {
   return logits;
 }
 
-class GoldenFile {
- public:
-  explicit GoldenFile(const std::string& name)
-      : reader_(Open(&files_, StrCat("trainer/models/testdata/", name, ".safetensors"))) {}
-
-  template <typename T>
-  std::vector<T> Read(const std::string& name) const {
-    const StoredTensor* tensor = reader_.Find(name);
-    GANTRY_CHECK(tensor != nullptr) << name;
-    std::vector<T> values(static_cast<size_t>(tensor->bytes) / sizeof(T));
-    GANTRY_CHECK_OK(reader_.ReadInto(*tensor, 0, std::as_writable_bytes(std::span(values))));
-    return values;
-  }
-  Values Floats(const std::string& name) const {
-    const std::vector<float> values = Read<float>(name);
-    return {values.begin(), values.end()};
-  }
-  // A parameter's values as they are in memory.
-  Values OfParameter(const std::string& kind, const DecoderTensor& tensor) const {
-    Values stored = Floats(StrCat(kind, "/", tensor.name));
-    GANTRY_CHECK_EQ(static_cast<int64_t>(stored.size()), tensor.elements());
-    if (!tensor.stored_transposed) return stored;
-    Values values;
-    const auto rows = static_cast<size_t>(tensor.shape[0]);
-    for (size_t row = 0; row < rows; ++row) {
-      for (size_t i = row; i < stored.size(); i += rows) values.push_back(stored[i]);
-    }
-    return values;
-  }
-  int64_t parameters() const {
-    return std::ranges::count_if(reader_.tensors(), [](const StoredTensor& tensor) {
-      return tensor.name.starts_with("weights/");
-    });
-  }
-
- private:
-  static SafetensorsReader Open(FileCalls* files, const std::string& path) {
-    auto reader = SafetensorsReader::Open(files, path);
-    GANTRY_CHECK_OK(reader.status());
-    return *std::move(reader);
-  }
-
-  PosixFileCalls files_;
-  SafetensorsReader reader_;
-};
-
-void Write(ParameterStore& store, TensorId id, DType dtype, const Values& values) {
-  const std::vector<float> f32(values.begin(), values.end());
-  const std::vector<BFloat16> bf16(f32.begin(), f32.end());
-  const auto bytes =
-      dtype == DType::kF32 ? std::as_bytes(std::span(f32)) : std::as_bytes(std::span(bf16));
-  GANTRY_CHECK_OK(store.WriteState(StateKind::kParameter, id, 0, bytes));
-}
-
 // A model over an engine with little memory, with the golden weights.
 class EngineRun {
  public:
-  EngineRun(const Golden& golden, const GoldenFile& file, DType dtype)
+  EngineRun(const GoldenModel& golden, const GoldenFile& file, DType dtype)
       : config_(golden.config), file_(file), dtype_(dtype) {
     config_.parameter_dtype = dtype;
     Make();
@@ -235,7 +80,7 @@ class EngineRun {
     double norm;
   };
   StepOutcome Step(int64_t step) {
-    GANTRY_CHECK_OK(engine_->BeginStep({.micro_batches = 1, .optimizer = Optimizer(step)}));
+    GANTRY_CHECK_OK(engine_->BeginStep({.micro_batches = 1, .optimizer = GoldenOptimizer(step)}));
     GANTRY_CHECK_OK(engine_->BeginMicroBatch());
     const auto valid = static_cast<double>(valid_tokens_);
     const auto sum = model_->ForwardBackward(batch(), 1.0 / valid);
@@ -339,7 +184,7 @@ class EngineRun {
 
   void WriteWeights() {
     for (const DecoderTensor& tensor : DecoderTensors(config_)) {
-      Write(*engine_, IdOf(tensor), dtype_, file_.OfParameter("weights", tensor));
+      WriteValues(*engine_, {IdOf(tensor), dtype_}, file_.OfParameter("weights", tensor));
     }
   }
 
@@ -360,7 +205,7 @@ class EngineRun {
 };
 
 // Every parameter's gradient of the mean loss; a store in plain memory gives them out.
-std::map<std::string, Values> GradientsOf(const Golden& golden, const GoldenFile& file,
+std::map<std::string, Values> GradientsOf(const GoldenModel& golden, const GoldenFile& file,
                                           DType dtype) {
   DecoderConfig config = golden.config;
   config.parameter_dtype = dtype;
@@ -370,7 +215,7 @@ std::map<std::string, Values> GradientsOf(const Golden& golden, const GoldenFile
   for (size_t i = 0; i < tensors.size(); ++i) {
     const RegisteredTensor& registered = bench.model().weights().tensors[i];
     GANTRY_CHECK_EQ(registered.name, tensors[i].name);
-    Write(bench.store(), registered.tensor, dtype, file.OfParameter("weights", tensors[i]));
+    WriteValues(bench.store(), {registered.tensor, dtype}, file.OfParameter("weights", tensors[i]));
   }
   RandomBatch batch(config, kSequences, kLength, 1);
   batch.tokens = file.Read<int32_t>("tokens");
@@ -385,7 +230,7 @@ std::map<std::string, Values> GradientsOf(const Golden& golden, const GoldenFile
   return gradients;
 }
 
-class DecoderParityTest : public ::testing::TestWithParam<Golden> {
+class DecoderParityTest : public ::testing::TestWithParam<GoldenModel> {
  protected:
   DecoderParityTest() : file_(GetParam().name), tensors_(DecoderTensors(GetParam().config)) {
     const std::vector<double> scalars = file_.Read<double>("scalars");
@@ -407,7 +252,7 @@ class DecoderParityTest : public ::testing::TestWithParam<Golden> {
 };
 
 TEST_P(DecoderParityTest, TheFileHasExactlyOurParameters) {
-  EXPECT_EQ(file_.parameters(), static_cast<int64_t>(tensors_.size()));
+  EXPECT_EQ(file_.CountOf("weights"), static_cast<int64_t>(tensors_.size()));
   for (const DecoderTensor& tensor : tensors_) file_.OfParameter("weights", tensor);
 }
 
@@ -443,7 +288,7 @@ TEST_P(DecoderParityTest, LossNormAndEveryGradientInF32) {
 
 TEST_P(DecoderParityTest, FiveStepsOfAdamWInF32) {
   EngineRun run(GetParam(), file_, DType::kF32);
-  for (int64_t step = 1; step <= kSteps; ++step) run.Step(step);
+  for (int64_t step = 1; step <= kGoldenSteps; ++step) run.Step(step);
   for (const DecoderTensor& tensor : tensors_) {
     const Values before = file_.OfParameter("weights", tensor);
     const Values golden = file_.OfParameter("updated", tensor);
@@ -473,7 +318,7 @@ TEST_P(DecoderParityTest, BF16IsAsCloseAsTransformersIs) {
   EXPECT_LT(gradient_distance, 1.5 * bf16_gradients_);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, DecoderParityTest, ::testing::ValuesIn(Goldens()),
+INSTANTIATE_TEST_SUITE_P(Models, DecoderParityTest, ::testing::ValuesIn(GoldenModels()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -26,6 +27,7 @@
 #include "kernels/matmul.h"
 #include "trainer/models/decoder.h"
 #include "trainer/models/families.h"
+#include "trainer/models/lora_config.h"
 
 namespace gantry {
 namespace {
@@ -54,7 +56,13 @@ struct Case {
   int threads = 2;
   OptimizerKind optimizer = OptimizerKind::kAdamW;
   DecoderFamily family = DecoderFamily::kLlama;
+  bool lora = false;
 };
+
+std::optional<LoraConfig> LoraOf(const Case& c) {
+  if (!c.lora) return std::nullopt;
+  return LoraConfig{.rank = 4, .alpha = 8, .dropout = 0.1, .targets = {"all-linear"}, .seed = 3};
+}
 
 DecoderConfig ModelOf(const Case& c) {
   DecoderConfig config = FamilyDefaults(c.family);
@@ -118,7 +126,7 @@ struct LlamaRun {
     const ExecutionContext context{.store = engine.get(),
                                    .kernels = {.team = team.get(), .matmul = matmul.get()},
                                    .compute_dtype = c.dtype};
-    GANTRY_ASSIGN_OR_RETURN(model, DecoderModel::Create(context, ModelOf(c), {}));
+    GANTRY_ASSIGN_OR_RETURN(model, DecoderModel::Create(context, ModelOf(c), {.lora = LoraOf(c)}));
     return absl::OkStatus();
   }
 
@@ -171,10 +179,12 @@ struct LlamaRun {
       outcome.losses.push_back(loss);
     }
     Hasher hasher;
-    for (const RegisteredTensor& tensor : model->weights().tensors) {
-      std::vector<std::byte> bytes(static_cast<size_t>(tensor.elements * SizeOf(c.dtype)));
-      GANTRY_RETURN_IF_ERROR(engine->ReadState(StateKind::kParameter, tensor.tensor, 0, bytes));
-      hasher.Update(bytes);
+    for (const auto* tensors : {&model->weights().tensors, &model->weights().adapters}) {
+      for (const RegisteredTensor& tensor : *tensors) {
+        std::vector<std::byte> bytes(static_cast<size_t>(tensor.elements * SizeOf(c.dtype)));
+        GANTRY_RETURN_IF_ERROR(engine->ReadState(StateKind::kParameter, tensor.tensor, 0, bytes));
+        hasher.Update(bytes);
+      }
     }
     outcome.parameters = hasher.Digest64();
     return outcome;
@@ -191,7 +201,8 @@ absl::StatusOr<Outcome> Reference(const Case& c) {
                        .tied = c.tied,
                        .non_finite = c.non_finite,
                        .optimizer = c.optimizer,
-                       .family = c.family};
+                       .family = c.family,
+                       .lora = c.lora};
   return LlamaRun().Train(reference);
 }
 
@@ -360,6 +371,12 @@ std::vector<Case> Cases() {
        .files = true,
        .recompute = Recompute::kLayer,
        .family = DecoderFamily::kQwen3},
+      {.name = "lora",
+       .device_bytes = 2000 * k,
+       .host_bytes = 1000 * k,
+       .files = true,
+       .recompute = Recompute::kLayer,
+       .lora = true},
       {.name = "one_thread",
        .device_bytes = 2400 * k,
        .host_bytes = 1200 * k,

@@ -1,6 +1,8 @@
 #include "trainer/models/decoder.h"
 
 #include <algorithm>
+#include <limits>
+#include <string_view>
 #include <utility>
 
 #include "base/dtype.h"
@@ -78,6 +80,17 @@ void AppendPositions(const TokenBatch& batch, std::vector<int32_t>& positions) {
   }
 }
 
+// The projection's linear maps over x, which is consumed, with their adapters.
+// NOLINTNEXTLINE(performance-unnecessary-value-param): the value is consumed
+absl::StatusOr<Var> Project(Tape& tape, Var x, std::string_view name,
+                            const DecoderProjection& projection, const LoraOptions& lora) {
+  GANTRY_ASSIGN_OR_RETURN(Var y, Linear(tape, x, {.name = name, .weights = projection.weights}));
+  for (const LoraAdapter& adapter : projection.adapters) {
+    GANTRY_ASSIGN_OR_RETURN(y, AddLora(tape, x, std::exchange(y, Var()), adapter, lora));
+  }
+  return y;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<DecoderModel>> DecoderModel::Create(
@@ -89,16 +102,41 @@ absl::StatusOr<std::unique_ptr<DecoderModel>> DecoderModel::Create(
   }
   GANTRY_ASSIGN_OR_RETURN(DecoderWeights weights,
                           RegisterDecoder(*context.store, config, registration));
-  return std::unique_ptr<DecoderModel>(new DecoderModel(context, config, std::move(weights)));
+  return std::unique_ptr<DecoderModel>(
+      new DecoderModel(context, config, std::move(weights), registration.lora));
 }
 
 DecoderModel::DecoderModel(const ExecutionContext& context, const DecoderConfig& config,
-                           DecoderWeights weights)
-    : context_(context), config_(config), weights_(std::move(weights)), rope_(config) {}
+                           DecoderWeights weights, std::optional<LoraConfig> lora)
+    : context_(context),
+      config_(config),
+      weights_(std::move(weights)),
+      lora_(std::move(lora)),
+      rope_(config) {}
 
 absl::Status DecoderModel::InitializeWeights(uint64_t seed) {
   if (context_.store->dry_run()) return FailedPrecondition("InitializeWeights before Seal");
-  return InitializeDecoder(*context_.store, config_, weights_, seed, *context_.kernels.team);
+  GANTRY_RETURN_IF_ERROR(
+      InitializeDecoder(*context_.store, config_, weights_, seed, *context_.kernels.team));
+  return InitializeAdapters(seed);
+}
+
+absl::Status DecoderModel::InitializeAdapters(uint64_t seed) {
+  if (context_.store->dry_run()) return FailedPrecondition("InitializeAdapters before Seal");
+  return gantry::InitializeAdapters(*context_.store, config_, weights_, seed);
+}
+
+LoraOptions DecoderModel::lora_options(const TokenBatch& batch) const {
+  LoraOptions options{
+      .rank = 0, .scale = 0.0F, .dropout = 0.0, .seed = 0, .step = 0, .first_row = 0};
+  if (!lora_.has_value()) return options;
+  options.rank = lora_->rank;
+  options.scale = static_cast<float>(lora_->scale());
+  options.dropout = lora_->dropout;
+  options.seed = lora_->seed;
+  options.step = static_cast<uint32_t>(batch.step);
+  options.first_row = static_cast<uint64_t>(batch.first_sequence * batch.length);
+  return options;
 }
 
 absl::Status DecoderModel::CheckBatch(const TokenBatch& batch) const {
@@ -113,6 +151,11 @@ absl::Status DecoderModel::CheckBatch(const TokenBatch& batch) const {
   if (batch.tokens.size() != count || batch.targets.size() != count) {
     return InvalidArgument("a batch of ", batch.sequences, " x ", batch.length, " has ",
                            batch.tokens.size(), " tokens and ", batch.targets.size(), " targets");
+  }
+  if (batch.step < 0 || batch.step > std::numeric_limits<uint32_t>::max() ||
+      batch.first_sequence < 0 || batch.first_sequence > kDecoderExtentMax) {
+    return InvalidArgument("a batch of step ", batch.step, " behind ", batch.first_sequence,
+                           " sequences");
   }
   GANTRY_RETURN_IF_ERROR(CheckDocuments(batch));
   GANTRY_RETURN_IF_ERROR(CheckIds(batch.tokens, "token", config_.vocabulary, 0));
@@ -129,13 +172,13 @@ absl::StatusOr<Var> DecoderInput(Tape& tape, std::span<const int32_t> tokens,
 }
 
 absl::StatusOr<Var> DecoderQueryKeyValue(Tape& tape, const Var& input, const DecoderConfig& config,
-                                         const DecoderLayerWeights& weights) {
+                                         const DecoderLayerWeights& weights,
+                                         const LoraOptions& lora) {
   Var qkv;
   {
-    GANTRY_ASSIGN_OR_RETURN(const Var normalized, Norm(tape, input, weights.input_norm));
-    GANTRY_ASSIGN_OR_RETURN(
-        qkv, Linear(tape, normalized,
-                    {.name = "self_attn.qkv_proj", .weights = weights.query_key_value}));
+    GANTRY_ASSIGN_OR_RETURN(Var normalized, Norm(tape, input, weights.input_norm));
+    GANTRY_ASSIGN_OR_RETURN(qkv, Project(tape, std::move(normalized), "self_attn.qkv_proj",
+                                         weights.query_key_value, lora));
   }
   if (!weights.query_norm.has_value()) return qkv;
   return QueryKeyNorm(tape, std::exchange(qkv, Var()),
@@ -148,12 +191,12 @@ absl::StatusOr<Var> DecoderQueryKeyValue(Tape& tape, const Var& input, const Dec
 
 absl::StatusOr<Var> DecoderAfterAttention(Tape& tape, const Var& input, Var attended,
                                           const DecoderConfig& config,
-                                          const DecoderLayerWeights& weights) {
+                                          const DecoderLayerWeights& weights,
+                                          const LoraOptions& lora) {
   Var sum;
   Var branch;
-  GANTRY_ASSIGN_OR_RETURN(
-      branch, Linear(tape, std::exchange(attended, Var()),
-                     {.name = "self_attn.o_proj", .weights = weights.attention_output}));
+  GANTRY_ASSIGN_OR_RETURN(branch, Project(tape, std::move(attended), "self_attn.o_proj",
+                                          weights.attention_output, lora));
   {
     GANTRY_ASSIGN_OR_RETURN(SumAndNorm middle,
                             AddNorm(tape, branch, input, weights.post_attention_norm));
@@ -161,9 +204,9 @@ absl::StatusOr<Var> DecoderAfterAttention(Tape& tape, const Var& input, Var atte
     branch = std::move(middle.normalized);
   }
   const bool is_gated = config.activation == ActivationKind::kSwiGlu;
-  GANTRY_ASSIGN_OR_RETURN(branch, Linear(tape, branch,
-                                         {.name = is_gated ? "mlp.gate_up_proj" : "mlp.up_proj",
-                                          .weights = weights.gate_up}));
+  GANTRY_ASSIGN_OR_RETURN(
+      branch, Project(tape, std::exchange(branch, Var()),
+                      is_gated ? "mlp.gate_up_proj" : "mlp.up_proj", weights.gate_up, lora));
   if (is_gated) {
     GANTRY_ASSIGN_OR_RETURN(branch, SwiGlu(tape, branch));
   } else {
@@ -171,17 +214,18 @@ absl::StatusOr<Var> DecoderAfterAttention(Tape& tape, const Var& input, Var atte
     GANTRY_ASSIGN_OR_RETURN(branch,
                             Gelu(tape, branch, is_exact ? GeluForm::kExact : GeluForm::kTanh));
   }
-  GANTRY_ASSIGN_OR_RETURN(branch,
-                          Linear(tape, branch, {.name = "mlp.down_proj", .weights = weights.down}));
+  GANTRY_ASSIGN_OR_RETURN(
+      branch, Project(tape, std::exchange(branch, Var()), "mlp.down_proj", weights.down, lora));
   return ResidualAdd(tape, sum, branch);
 }
 
 absl::StatusOr<Var> DecoderModel::Layer(Tape& tape, const Var& input,
                                         const DecoderLayerWeights& weights,
-                                        const SelfAttentionOptions& attention) const {
-  GANTRY_ASSIGN_OR_RETURN(Var qkv, DecoderQueryKeyValue(tape, input, config_, weights));
+                                        const SelfAttentionOptions& attention,
+                                        const LoraOptions& lora) const {
+  GANTRY_ASSIGN_OR_RETURN(Var qkv, DecoderQueryKeyValue(tape, input, config_, weights, lora));
   GANTRY_ASSIGN_OR_RETURN(Var attended, SelfAttention(tape, std::move(qkv), attention));
-  return DecoderAfterAttention(tape, input, std::move(attended), config_, weights);
+  return DecoderAfterAttention(tape, input, std::move(attended), config_, weights, lora);
 }
 
 bool DecoderModel::SumsInOneOrder() const {
@@ -231,8 +275,9 @@ absl::StatusOr<std::vector<Var>> DecoderModel::Hidden(Tape& tape,
   for (const DecoderLayerWeights& layer : weights_.layers) {
     for (size_t b = batches.size(); b-- > 0;) {
       attention[b].shape.window = config_.window(options.layer);
-      const auto body = [this, &layer, own = attention[b]](Tape& inner, const Var& input) {
-        return Layer(inner, input, layer, own);
+      const auto body = [this, &layer, own = attention[b], lora = lora_options(batches[b])](
+                            Tape& inner, const Var& input) {
+        return Layer(inner, input, layer, own, lora);
       };
       GANTRY_ASSIGN_OR_RETURN(hidden[b], RunLayer(tape, hidden[b], options, body));
     }

@@ -23,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -34,8 +35,10 @@
 #include "trainer/autograd/tape.h"
 #include "trainer/models/decoder_config.h"
 #include "trainer/models/decoder_weights.h"
+#include "trainer/models/lora_config.h"
 #include "trainer/models/rotary_tables.h"
 #include "trainer/nn/attention.h"
+#include "trainer/nn/lora.h"
 #include "trainer/nn/token_log_probability.h"
 
 namespace gantry {
@@ -52,6 +55,10 @@ struct TokenBatch {
   // Where documents start, as indices of `tokens`, ascending; among them the start of every
   // sequence. Empty: each sequence is one document. How many there are changes no allocation.
   std::span<const int32_t> documents = {};
+  // What dropout's choices are keyed by: the optimizer step, and the number of sequences before
+  // these in it, over all micro-batches and ranks.
+  int64_t step = 0;
+  int64_t first_sequence = 0;
 };
 
 struct LossSum {
@@ -73,6 +80,8 @@ class DecoderModel {
 
   // Random values, a pure function of seed, tensor and element. Between steps, after Seal.
   absl::Status InitializeWeights(uint64_t seed);
+  // Adapters alone, over a base whose values were read from somewhere.
+  absl::Status InitializeAdapters(uint64_t seed);
 
   // Forward and backward pass of one micro-batch: gradients get `loss_scale` times the derivative
   // of the loss sum. For a mean over N tokens of all micro-batches and ranks, pass 1 / N. Errors:
@@ -95,13 +104,16 @@ class DecoderModel {
 
   const DecoderConfig& config() const { return config_; }
   const DecoderWeights& weights() const { return weights_; }
+  const std::optional<LoraConfig>& lora() const { return lora_; }
+  // What adapters of a batch are told; a rank of 0 without any.
+  LoraOptions lora_options(const TokenBatch& batch) const;
   const ExecutionContext& context() const { return context_; }
   // For sequences of so many tokens; null without rotation. Valid until the next call.
   const RopeTable* rope(int64_t tokens) const { return rope_.For(tokens); }
 
  private:
-  DecoderModel(const ExecutionContext& context, const DecoderConfig& config,
-               DecoderWeights weights);
+  DecoderModel(const ExecutionContext& context, const DecoderConfig& config, DecoderWeights weights,
+               std::optional<LoraConfig> lora);
 
   absl::Status CheckBatch(const TokenBatch& batch) const;
   // What a loss is told of one of several micro-batches.
@@ -116,11 +128,12 @@ class DecoderModel {
   absl::Status Score(Tape& tape, Var hidden, const ScoredTokens& tokens) const;
   absl::Status Evaluate(Tape& tape, const TokenBatch& batch, std::span<float> log_probabilities);
   absl::StatusOr<Var> Layer(Tape& tape, const Var& input, const DecoderLayerWeights& weights,
-                            const SelfAttentionOptions& attention) const;
+                            const SelfAttentionOptions& attention, const LoraOptions& lora) const;
 
   ExecutionContext context_;
   DecoderConfig config_;
   DecoderWeights weights_;
+  std::optional<LoraConfig> lora_;
   mutable RotaryTables rope_;
   // Per token of all batches; kept for their memory.
   std::vector<int32_t> positions_;
@@ -133,10 +146,12 @@ class DecoderModel {
 absl::StatusOr<Var> DecoderInput(Tape& tape, std::span<const int32_t> tokens,
                                  std::span<const int32_t> positions, const DecoderWeights& weights);
 absl::StatusOr<Var> DecoderQueryKeyValue(Tape& tape, const Var& input, const DecoderConfig& config,
-                                         const DecoderLayerWeights& weights);
+                                         const DecoderLayerWeights& weights,
+                                         const LoraOptions& lora);
 absl::StatusOr<Var> DecoderAfterAttention(Tape& tape, const Var& input, Var attended,
                                           const DecoderConfig& config,
-                                          const DecoderLayerWeights& weights);
+                                          const DecoderLayerWeights& weights,
+                                          const LoraOptions& lora);
 
 }  // namespace gantry
 

@@ -202,18 +202,19 @@ absl::StatusOr<Var> DecoderGenerator::Hidden(Tape& tape) {
     for (int64_t i = sequence.length; i < end; ++i) positions_.push_back(static_cast<int32_t>(i));
   }
   const RopeTable* rope = model_->rope(longest_);
+  const LoraOptions lora = model_->lora_options({});
   const MatrixView first = Cache(0, 0, 0);
   const int64_t layer_bytes = 2 * first.rows * first.cols * SizeOf(first.dtype);
   GANTRY_ASSIGN_OR_RETURN(Var hidden, DecoderInput(tape, tokens_, positions_, model_->weights()));
   for (int64_t i = 0; i < config.layers; ++i) {
     const DecoderLayerWeights& weights = model_->weights().layers[static_cast<size_t>(i)];
     shape.window = config.window(i);
-    GANTRY_ASSIGN_OR_RETURN(Var qkv, DecoderQueryKeyValue(tape, hidden, config, weights));
+    GANTRY_ASSIGN_OR_RETURN(Var qkv, DecoderQueryKeyValue(tape, hidden, config, weights, lora));
     GANTRY_ASSIGN_OR_RETURN(Var attended,
                             CachedAttention(tape, std::move(qkv),
                                             {.shape = shape, .rope = rope, .sequences = cached_}));
     GANTRY_ASSIGN_OR_RETURN(
-        hidden, DecoderAfterAttention(tape, hidden, std::move(attended), config, weights));
+        hidden, DecoderAfterAttention(tape, hidden, std::move(attended), config, weights, lora));
     for (CachedSequence& sequence : cached_) {
       sequence.keys.data += layer_bytes;
       sequence.values.data += layer_bytes;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "base/check.h"
@@ -29,24 +30,46 @@ class Registrar {
   }
 
   absl::Status Add(const DecoderTensor& tensor) {
-    const Trainability trainability = registration_.trainability
-                                          ? registration_.trainability(tensor.name)
-                                          : Trainability::kTrainable;
-    RegistrationOptions options;
-    if (tensor.is_vector()) options.weight_decay_factor = 0.0;
-    GANTRY_ASSIGN_OR_RETURN(
-        const TensorId id,
-        store_.Register({.name = tensor.name,
-                         .shape = tensor.shape,
-                         .dtype = config_.parameter_dtype,
-                         .trainability = trainability,
-                         .data_parallel_degree = registration_.data_parallel_degree},
-                        options));
+    Trainability trainability = Trainability::kTrainable;
+    if (registration_.trainability) trainability = registration_.trainability(tensor.name);
+    if (registration_.lora.has_value()) trainability = Trainability::kFrozen;
+    GANTRY_ASSIGN_OR_RETURN(const Parameter parameter,
+                            Register(tensor.name, tensor.shape, trainability));
     weights_.tensors.push_back({.name = tensor.name,
-                                .tensor = id,
+                                .tensor = parameter.tensor,
                                 .elements = tensor.elements(),
-                                .initial = tensor.initial});
-    Place(tensor, {.tensor = id, .trainability = trainability});
+                                .initial = tensor.initial,
+                                .shape = tensor.shape});
+    Place(tensor, parameter);
+    return absl::OkStatus();
+  }
+
+  // REQUIRES: the weight that it changes was added last.
+  absl::Status AddAdapter(const AdapterTensor& tensor) {
+    Trainability trainability = Trainability::kTrainable;
+    if (registration_.trainability) trainability = registration_.trainability(tensor.name);
+    GANTRY_ASSIGN_OR_RETURN(const Parameter parameter,
+                            Register(tensor.name, tensor.shape, trainability));
+    weights_.adapters.push_back({.name = tensor.name,
+                                 .tensor = parameter.tensor,
+                                 .elements = tensor.elements(),
+                                 .initial = InitialOf(tensor.part),
+                                 .shape = tensor.shape});
+    GANTRY_CHECK(last_projection_ != nullptr) << tensor.name;
+    std::vector<LoraAdapter>& adapters = last_projection_->adapters;
+    switch (tensor.part) {
+      case AdapterPart::kA:
+        adapters.emplace_back();
+        adapters.back().a = parameter;
+        adapters.back().base = last_projection_->weights.back();
+        break;
+      case AdapterPart::kB:
+        adapters.back().b = parameter;
+        break;
+      case AdapterPart::kMagnitude:
+        adapters.back().magnitude = parameter;
+        break;
+    }
     return absl::OkStatus();
   }
 
@@ -57,10 +80,57 @@ class Registrar {
       GANTRY_RETURN_IF_ERROR(
           store_.Alias(std::string(HeadName(config_.family)), weights_.embedding.parameter.tensor));
     }
+    for (DecoderLayerWeights& layer : weights_.layers) {
+      for (DecoderProjection* projection :
+           {&layer.query_key_value, &layer.attention_output, &layer.gate_up, &layer.down}) {
+        CompleteAdapters(*projection);
+      }
+    }
     return std::move(weights_);
   }
 
  private:
+  absl::StatusOr<Parameter> Register(const std::string& name, const std::vector<int64_t>& shape,
+                                     Trainability trainability) {
+    RegistrationOptions options;
+    if (shape.size() == 1) options.weight_decay_factor = 0.0;
+    GANTRY_ASSIGN_OR_RETURN(
+        const TensorId id,
+        store_.Register({.name = name,
+                         .shape = shape,
+                         .dtype = config_.parameter_dtype,
+                         .trainability = trainability,
+                         .data_parallel_degree = registration_.data_parallel_degree},
+                        options));
+    return Parameter{.tensor = id, .trainability = trainability};
+  }
+
+  static Initial InitialOf(AdapterPart part) {
+    switch (part) {
+      case AdapterPart::kA:
+        return Initial::kUniformFanIn;
+      case AdapterPart::kB:
+        return Initial::kZeros;
+      case AdapterPart::kMagnitude:
+        return Initial::kRowNorms;
+    }
+    return Initial::kZeros;
+  }
+
+  // Where the adapted weights' outputs lie, and their biases, which come behind the weights.
+  static void CompleteAdapters(DecoderProjection& projection) {
+    for (LoraAdapter& adapter : projection.adapters) {
+      int64_t column = 0;
+      for (const LinearWeight& weight : projection.weights) {
+        if (weight.parameter.tensor == adapter.base.parameter.tensor) {
+          adapter.base = weight;
+          adapter.first_column = column;
+        }
+        column += weight.out_features;
+      }
+    }
+  }
+
   void Place(const DecoderTensor& tensor, Parameter parameter) {
     switch (tensor.role) {
       case DecoderRole::kTokenEmbedding:
@@ -92,19 +162,17 @@ class Registrar {
         layer.key_norm = RmsNormWeight{.parameter = parameter, .epsilon = epsilon()};
         return;
       case DecoderRole::kAttentionOutput:
-        return PlaceProjection(tensor, parameter, layer.attention_output[0]);
+        return PlaceProjection(tensor, parameter, layer.attention_output);
       case DecoderRole::kDown:
-        return PlaceProjection(tensor, parameter, layer.down[0]);
+        return PlaceProjection(tensor, parameter, layer.down);
       case DecoderRole::kGate:
       case DecoderRole::kUp:
-        if (tensor.part == DecoderPart::kWeight) layer.gate_up.emplace_back();
-        return PlaceProjection(tensor, parameter, layer.gate_up.back());
+        return PlaceProjection(tensor, parameter, layer.gate_up);
       case DecoderRole::kQueryKeyValue:
       case DecoderRole::kQuery:
       case DecoderRole::kKey:
       case DecoderRole::kValue:
-        if (tensor.part == DecoderPart::kWeight) layer.query_key_value.emplace_back();
-        return PlaceProjection(tensor, parameter, layer.query_key_value.back());
+        return PlaceProjection(tensor, parameter, layer.query_key_value);
       default:
         GANTRY_CHECK(false) << tensor.name << " is not of a layer";
     }
@@ -118,12 +186,13 @@ class Registrar {
     }
   }
 
-  static void PlaceProjection(const DecoderTensor& tensor, Parameter parameter,
-                              LinearWeight& linear) {
+  void PlaceProjection(const DecoderTensor& tensor, Parameter parameter,
+                       DecoderProjection& projection) {
     if (tensor.part == DecoderPart::kBias) {
-      linear.bias = parameter;
+      projection.weights.back().bias = parameter;
     } else {
-      linear = {.parameter = parameter, .out_features = tensor.shape[0]};
+      projection.weights.push_back({.parameter = parameter, .out_features = tensor.shape[0]});
+      last_projection_ = &projection;
     }
   }
 
@@ -136,11 +205,56 @@ class Registrar {
   const DecoderConfig& config_;
   const DecoderRegistration& registration_;
   DecoderWeights weights_ = {};
+  DecoderProjection* last_projection_ = nullptr;  // of the weight added last; in weights_
 };
 
 double StandardDeviation(Initial initial, int64_t layers) {
   if (initial == Initial::kNormal) return kStandardDeviation;
   return kStandardDeviation / std::sqrt(2.0 * static_cast<double>(layers));
+}
+
+void StoreElement(float value, DType dtype, int64_t i, std::span<std::byte> bytes) {
+  if (dtype == DType::kF32) {
+    reinterpret_cast<float*>(bytes.data())[i] = value;
+  } else {
+    reinterpret_cast<BFloat16*>(bytes.data())[i] = BFloat16(value);
+  }
+}
+
+double LoadElement(DType dtype, int64_t i, std::span<const std::byte> bytes) {
+  if (dtype == DType::kF32) return reinterpret_cast<const float*>(bytes.data())[i];
+  return static_cast<float>(reinterpret_cast<const BFloat16*>(bytes.data())[i]);
+}
+
+// The L2 norm of each row, read a few rows at a time.
+absl::StatusOr<std::vector<double>> RowNormsOf(ParameterStore& store, DType dtype,
+                                               const RegisteredTensor& weight) {
+  const int64_t rows = weight.shape[0];
+  const int64_t cols = weight.shape[1];
+  const int64_t piece_rows = std::max<int64_t>(1, kPieceElements / cols);
+  std::vector<double> norms;
+  std::vector<std::byte> piece;
+  for (int64_t first = 0; first < rows; first += piece_rows) {
+    const int64_t count = std::min(piece_rows, rows - first);
+    piece.resize(static_cast<size_t>(count * cols * SizeOf(dtype)));
+    GANTRY_RETURN_IF_ERROR(
+        store.ReadState(StateKind::kParameter, weight.tensor, first * cols, piece));
+    for (int64_t row = 0; row < count; ++row) {
+      double squares = 0.0;
+      for (int64_t i = row * cols; i < (row + 1) * cols; ++i) {
+        squares += std::pow(LoadElement(dtype, i, piece), 2);
+      }
+      norms.push_back(std::sqrt(squares));
+    }
+  }
+  return norms;
+}
+
+const RegisteredTensor& BaseOf(const DecoderWeights& weights, const RegisteredTensor& adapter) {
+  const std::string module = adapter.name.substr(0, adapter.name.rfind(".lora_"));
+  const auto base = std::ranges::find(weights.tensors, module + ".weight", &RegisteredTensor::name);
+  GANTRY_CHECK(base != weights.tensors.end()) << adapter.name;
+  return *base;
 }
 
 // One piece of a tensor, as `dtype` in `bytes`.
@@ -166,11 +280,7 @@ class PieceFiller {
     return static_cast<float>(deviation_ * random_.Normal(static_cast<uint64_t>(element)));
   }
   void Store(float value, int64_t i, std::span<std::byte> bytes) const {
-    if (dtype_ == DType::kF32) {
-      reinterpret_cast<float*>(bytes.data())[i] = value;
-    } else {
-      reinterpret_cast<BFloat16*>(bytes.data())[i] = BFloat16(value);
-    }
+    StoreElement(value, dtype_, i, bytes);
   }
 
   const RegisteredTensor& tensor_;
@@ -183,9 +293,18 @@ class PieceFiller {
 
 absl::StatusOr<DecoderWeights> RegisterDecoder(ParameterStore& store, const DecoderConfig& config,
                                                const DecoderRegistration& registration) {
+  std::vector<AdapterTensor> adapters;
+  if (registration.lora.has_value()) {
+    GANTRY_RETURN_IF_ERROR(ValidateLoraConfig(*registration.lora));
+    GANTRY_ASSIGN_OR_RETURN(adapters, AdapterTensors(config, *registration.lora));
+  }
   Registrar registrar(store, config, registration);
+  size_t next = 0;
   for (const DecoderTensor& tensor : DecoderTensors(config)) {
     GANTRY_RETURN_IF_ERROR(registrar.Add(tensor));
+    for (; next < adapters.size() && adapters[next].base == tensor.name; ++next) {
+      GANTRY_RETURN_IF_ERROR(registrar.AddAdapter(adapters[next]));
+    }
   }
   return registrar.Finish();
 }
@@ -202,6 +321,31 @@ absl::Status InitializeDecoder(ParameterStore& store, const DecoderConfig& confi
       filler.Fill(first, piece, team);
       GANTRY_RETURN_IF_ERROR(store.WriteState(StateKind::kParameter, tensor.tensor, first, piece));
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status InitializeAdapters(ParameterStore& store, const DecoderConfig& config,
+                                const DecoderWeights& weights, uint64_t seed) {
+  const DType dtype = config.parameter_dtype;
+  for (const RegisteredTensor& tensor : weights.adapters) {
+    std::vector<std::byte> bytes(static_cast<size_t>(tensor.elements * SizeOf(dtype)));
+    if (tensor.initial == Initial::kRowNorms) {
+      GANTRY_ASSIGN_OR_RETURN(const std::vector<double> norms,
+                              RowNormsOf(store, dtype, BaseOf(weights, tensor)));
+      for (int64_t i = 0; i < tensor.elements; ++i) {
+        StoreElement(static_cast<float>(norms[static_cast<size_t>(i)]), dtype, i, bytes);
+      }
+    } else if (tensor.initial == Initial::kUniformFanIn) {
+      // PEFT's kaiming_uniform_(a = sqrt 5).
+      const double bound = 1.0 / std::sqrt(static_cast<double>(tensor.shape[1]));
+      const Random random({.seed = seed, .stream = static_cast<uint64_t>(tensor.tensor.value())});
+      for (int64_t i = 0; i < tensor.elements; ++i) {
+        const double uniform = random.Uniform(static_cast<uint64_t>(i));
+        StoreElement(static_cast<float>(bound * (2.0 * uniform - 1.0)), dtype, i, bytes);
+      }
+    }
+    GANTRY_RETURN_IF_ERROR(store.WriteState(StateKind::kParameter, tensor.tensor, 0, bytes));
   }
   return absl::OkStatus();
 }

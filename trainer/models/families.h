@@ -54,6 +54,8 @@ enum class Initial : uint8_t {
   kOnes,
   kNormal,          // standard deviation 0.02
   kResidualNormal,  // the same over sqrt(2 layers): projections into the residual stream
+  kUniformFanIn,    // of adapters: within 1 / sqrt(in)
+  kRowNorms,        // of adapters: of the weight that is adapted
 };
 
 // A parameter, as it is in memory and in files.
