@@ -126,6 +126,7 @@ constexpr std::string_view kBench =
   lease     acquire and release of resident parameters
   accumulation  training steps of several micro-batches, layer by layer beside one by one
   plan      steps that follow movement plans, beside their predictions and resident steps
+  load      a model's folder into memory beside reading its files, and the memory that takes
   all       these in turn, in one report
 
 FOLDER (default: the current one) is on the drive to be measured; files made there go again. Each
