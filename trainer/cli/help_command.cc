@@ -88,8 +88,8 @@ Writes SOURCE as a Hugging Face model folder that Transformers reads. SOURCE is 
 folder of them, of which the newest is taken) or a model's folder of any architecture. --dtype is
 that of the weights written; by default they keep theirs, and those of a checkpoint the type of its
 parameters. --merge adds a PEFT adapter to a model's weights. Files hold at most --max-shard-size of
-weights (5GB). --base is the folder that a checkpoint's model was first loaded from: its config.json
-is kept and its tokenizer copied. FOLDER appears whole or not at all.
+weights (5GB). --base is the folder that a checkpoint's model was first loaded from, where it has
+moved: its config.json is kept and its tokenizer copied. FOLDER appears whole or not at all.
 
   gantry convert runs/book book-model
   gantry convert SmolLM2/ merged --merge=my-adapter --dtype=bf16
