@@ -17,6 +17,7 @@
 #include "benches/suite/bench_options.h"
 #include "benches/suite/io_benchmark.h"
 #include "benches/suite/lease_benchmark.h"
+#include "benches/suite/load_benchmark.h"
 #include "benches/suite/machine.h"
 #include "benches/suite/plan_benchmark.h"
 #include "benches/suite/report.h"
@@ -33,11 +34,11 @@ struct Entry {
   absl::StatusOr<BenchReport> (*run)(const BenchOptions&);
 };
 // The sweep comes first: it looks at the memory of the process, which the others leave in pieces.
-constexpr std::array<Entry, 7> kEntries = {
+constexpr std::array<Entry, 8> kEntries = {
     Entry{"sweep", RunSweepBenchmark},       Entry{"io", RunIoBenchmark},
     Entry{"transfer", RunTransferBenchmark}, Entry{"adam", RunAdamBenchmark},
     Entry{"lease", RunLeaseBenchmark},       Entry{"accumulation", RunAccumulationBenchmark},
-    Entry{"plan", RunPlanBenchmark}};
+    Entry{"plan", RunPlanBenchmark},         Entry{"load", RunLoadBenchmark}};
 
 absl::StatusOr<BenchReport> RunAll(const BenchOptions& options) {
   BenchReport all{.bench = std::string(kAll), .machine = {}, .rows = {}};

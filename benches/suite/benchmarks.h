@@ -13,8 +13,8 @@
 
 namespace gantry {
 
-// "io", "transfer", "adam", "sweep", "lease", "accumulation", and "all", which is these in turn in
-// one report.
+// "io", "transfer", "adam", "sweep", "lease", "accumulation", "plan", "load", and "all", which is
+// these in turn in one report.
 std::vector<std::string> BenchmarkNames();
 
 // Blocks for up to a minute each. Errors: as UnknownBenchmark for another name; what the benchmark

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -22,6 +23,7 @@
 #include "trainer/cli/console.h"
 #include "trainer/cli/inspect_model.h"
 #include "trainer/hugging_face/convert_folder.h"
+#include "trainer/hugging_face/decoder_config_json.h"
 #include "trainer/hugging_face/model_folder.h"
 #include "trainer/models/decoder_config.h"
 #include "trainer/models/families.h"
@@ -80,21 +82,71 @@ absl::StatusOr<ConvertedFolder> ConvertModel(const Request& request,
                         .adapter = request.adapter});
 }
 
-// The base's config.json is kept, so it must be that of the trained model.
-absl::Status CheckOrigin(const Request& request, const DecoderConfig& model,
-                         const CommandContext& context) {
-  if (request.origin.empty()) return absl::OkStatus();
-  GANTRY_ASSIGN_OR_RETURN(const ModelFolder folder, ReadModelFolder(*context.files, request.origin,
-                                                                    ModelPurpose::kInference));
-  DecoderConfig origin = folder.config.decoder;
+// What checkpoints say whose model came from a folder: its config.json, and where it was.
+constexpr char kConfigSetting[] = "model.config";
+constexpr char kPathSetting[] = "model.path";
+
+absl::StatusOr<DecoderConfig> SavedModel(const CheckpointManifest& manifest) {
+  RunConfig config;
+  GANTRY_RETURN_IF_ERROR(ApplyModelSettings(manifest.settings, config));
+  const auto saved = manifest.settings.find(kConfigSetting);
+  if (saved == manifest.settings.end()) return config.model;
+  absl::StatusOr<HuggingFaceConfig> parsed =
+      ParseHuggingFaceConfig(saved->second, ModelPurpose::kInference);
+  if (!parsed.ok()) {
+    return InvalidArgument("the checkpoint's ", kConfigSetting, ": ",
+                           FromAbsl(parsed.status().message()));
+  }
+  parsed->decoder.parameter_dtype = config.model.parameter_dtype;
+  parsed->decoder.recompute = config.model.recompute;
+  return std::move(parsed->decoder);
+}
+
+// A folder without what a checkpoint holds beside the model, such as adapters, would be another
+// model, and nobody would notice.
+absl::Status CheckTensors(const CheckpointManifest& manifest, const DecoderConfig& model) {
+  std::set<std::string> known;
+  for (DecoderTensor& parameter : DecoderTensors(model)) known.insert(std::move(parameter.name));
+  for (const TensorEntry& tensor : manifest.tensors) {
+    if (known.contains(tensor.name)) continue;
+    return InvalidArgument("the checkpoint holds '", tensor.name,
+                           "', which is no parameter of the model: its adapters cannot be "
+                           "converted");
+  }
+  return absl::OkStatus();
+}
+
+// The origin's config.json is kept, so it must be that of the trained model.
+absl::StatusOr<bool> IsOrigin(const std::string& origin, const DecoderConfig& model,
+                              const CommandContext& context) {
+  GANTRY_ASSIGN_OR_RETURN(const ModelFolder folder,
+                          ReadModelFolder(*context.files, origin, ModelPurpose::kInference));
+  DecoderConfig config = folder.config.decoder;
   // What a run chooses for itself.
-  origin.parameter_dtype = model.parameter_dtype;
-  origin.recompute = model.recompute;
-  origin.max_sequence = model.max_sequence;
-  if (origin == model) return absl::OkStatus();
-  return InvalidArgument("--base='", request.origin,
-                         "' is not the folder that the checkpoint's model came from: its "
-                         "config.json describes another one");
+  config.parameter_dtype = model.parameter_dtype;
+  config.recompute = model.recompute;
+  return config == model;
+}
+
+// Where config.json and tokenizer are taken from; empty: nowhere.
+absl::StatusOr<std::string> OriginOf(const Request& request, const CheckpointManifest& manifest,
+                                     const DecoderConfig& model, const CommandContext& context) {
+  if (!request.origin.empty()) {
+    GANTRY_ASSIGN_OR_RETURN(const bool fits, IsOrigin(request.origin, model, context));
+    if (fits) return request.origin;
+    return InvalidArgument("--base='", request.origin,
+                           "' is not the folder that the checkpoint's model came from: its "
+                           "config.json describes another one");
+  }
+  const auto path = manifest.settings.find(kPathSetting);
+  if (path == manifest.settings.end() || path->second.empty()) return std::string();
+  const absl::StatusOr<bool> fits = IsOrigin(path->second, model, context);
+  if (fits.ok() && *fits) return path->second;
+  ConsoleLogger(context.console)
+      .Warning(StrCat("the model came from '", path->second,
+                      "', which is not there any more or has changed: config.json is made anew, "
+                      "and there is no tokenizer; name the folder with --base"));
+  return std::string();
 }
 
 absl::StatusOr<ConvertedFolder> ConvertCheckpoint(const Request& request,
@@ -104,23 +156,24 @@ absl::StatusOr<ConvertedFolder> ConvertCheckpoint(const Request& request,
   }
   GANTRY_ASSIGN_OR_RETURN(const Checkpoint checkpoint,
                           Checkpoint::Open(context.files, request.from));
-  RunConfig config;
-  GANTRY_RETURN_IF_ERROR(ApplyModelSettings(checkpoint.manifest().settings, config));
-  GANTRY_RETURN_IF_ERROR(CheckOrigin(request, config.model, context));
+  const CheckpointManifest& manifest = checkpoint.manifest();
+  GANTRY_ASSIGN_OR_RETURN(const DecoderConfig model, SavedModel(manifest));
+  GANTRY_RETURN_IF_ERROR(CheckTensors(manifest, model));
+  GANTRY_ASSIGN_OR_RETURN(const std::string origin, OriginOf(request, manifest, model, context));
   GANTRY_RETURN_IF_ERROR(checkpoint.Verify());
-  const DType dtype = request.dtype.value_or(config.model.parameter_dtype);
+  const DType dtype = request.dtype.value_or(model.parameter_dtype);
   GANTRY_RETURN_IF_ERROR(
       SaveModelFolder({.files = context.files,
                        .place = request.place,
-                       .config = &config.model,
+                       .config = &model,
                        .dtype = dtype,
                        .shard_bytes_max = request.shard_bytes_max,
-                       .origin = request.origin},
+                       .origin = origin},
                       [&](const DecoderTensor& parameter, int64_t first, std::span<float> values) {
                         return checkpoint.ReadParameter(parameter.name, first, values);
                       }));
   ConvertedFolder result{.tensors = 0, .bytes = 0, .merged = 0};
-  for (const DecoderTensor& parameter : DecoderTensors(config.model)) {
+  for (const DecoderTensor& parameter : DecoderTensors(model)) {
     ++result.tensors;
     result.bytes += parameter.elements() * SizeOf(dtype);
   }

@@ -48,6 +48,7 @@ const std::vector<Expected> kBenchmarks = {
       "host_overhead"}},
     {"lease", {"lease_ns", "lease_3_tensors_ns", "lease_off_plan_ns"}},
     {"accumulation", {"accumulation_4", "accumulation_8"}},
+    {"load", {"load_seconds", "load_memory", "load_spilled_memory"}},
     {"plan",
      {"step_resident_8k", "step_5_8k", "practicality_5_8k", "step_10_8k", "practicality_10_8k",
       "step_25_8k", "practicality_25_8k", "step_resident_2k", "step_5_2k", "practicality_5_2k",

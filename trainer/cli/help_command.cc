@@ -89,8 +89,8 @@ Writes SOURCE as a Hugging Face model folder that Transformers reads. SOURCE is 
 folder of them, of which the newest is taken) or a model's folder of any architecture. --dtype is
 that of the weights written; by default they keep theirs, and those of a checkpoint the type of its
 parameters. --merge adds a PEFT adapter to a model's weights. Files hold at most --max-shard-size of
-weights (5GB). --base is the folder that a checkpoint's model was first loaded from: its config.json
-is kept and its tokenizer copied. FOLDER appears whole or not at all.
+weights (5GB). --base is the folder that a checkpoint's model was first loaded from, where it has
+moved: its config.json is kept and its tokenizer copied. FOLDER appears whole or not at all.
 
   gantry convert runs/book book-model
   gantry convert SmolLM2/ merged --merge=my-adapter --dtype=bf16
@@ -137,6 +137,7 @@ constexpr std::string_view kBench =
   lease     acquire and release of resident parameters
   accumulation  training steps of several micro-batches, layer by layer beside one by one
   plan      steps that follow movement plans, beside their predictions and resident steps
+  load      a model's folder into memory beside reading its files, and the memory that takes
   all       these in turn, in one report
 
 FOLDER (default: the current one) is on the drive to be measured; files made there go again. Each

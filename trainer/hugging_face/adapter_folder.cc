@@ -25,8 +25,8 @@ constexpr std::string_view kPrefix = "base_model.model.";
 constexpr std::string_view kSuffixA = ".lora_A.weight";
 constexpr std::string_view kSuffixB = ".lora_B.weight";
 
-std::string NameOf(std::string_view module, AdapterPart part) {
-  return StrCat(kPrefix, module, part == AdapterPart::kA ? kSuffixA : kSuffixB);
+std::string NameOf(std::string_view module, AdapterMatrix part) {
+  return StrCat(kPrefix, module, part == AdapterMatrix::kA ? kSuffixA : kSuffixB);
 }
 
 absl::StatusOr<std::vector<float>> ReadFloats(const SafetensorsReader& reader,
@@ -84,7 +84,7 @@ absl::Status AdapterFolder::FindModules() {
     const bool is_a = name.ends_with(kSuffixA);
     const std::string_view module =
         name.substr(kPrefix.size(), name.size() - kPrefix.size() - kSuffixA.size());
-    const AdapterPart other = is_a ? AdapterPart::kB : AdapterPart::kA;
+    const AdapterMatrix other = is_a ? AdapterMatrix::kB : AdapterMatrix::kA;
     if (reader_.Find(NameOf(module, other)) == nullptr) {
       return InvalidArgument(file, " holds ", JsonQuoted(name), " without ",
                              JsonQuoted(NameOf(module, other)));
@@ -97,8 +97,8 @@ absl::Status AdapterFolder::FindModules() {
 }
 
 absl::Status AdapterFolder::CheckPair(const std::string& module) const {
-  const StoredTensor& a = *reader_.Find(NameOf(module, AdapterPart::kA));
-  const StoredTensor& b = *reader_.Find(NameOf(module, AdapterPart::kB));
+  const StoredTensor& a = *reader_.Find(NameOf(module, AdapterMatrix::kA));
+  const StoredTensor& b = *reader_.Find(NameOf(module, AdapterMatrix::kB));
   if (a.shape[0] == config_.rank && b.shape[1] == config_.rank) return absl::OkStatus();
   return InvalidArgument(reader_.path_of(0), ": A and B of ", JsonQuoted(module), " have ranks ",
                          a.shape[0], " and ", b.shape[1], "; ", kAdapterConfigFile, " says ",
@@ -106,8 +106,8 @@ absl::Status AdapterFolder::CheckPair(const std::string& module) const {
 }
 
 absl::StatusOr<AdapterPair> AdapterFolder::Read(std::string_view module) const {
-  const StoredTensor* const a = reader_.Find(NameOf(module, AdapterPart::kA));
-  const StoredTensor* const b = reader_.Find(NameOf(module, AdapterPart::kB));
+  const StoredTensor* const a = reader_.Find(NameOf(module, AdapterMatrix::kA));
+  const StoredTensor* const b = reader_.Find(NameOf(module, AdapterMatrix::kB));
   GANTRY_CHECK(a != nullptr && b != nullptr) << module;
   AdapterPair pair{.rank = a->shape[0], .in = a->shape[1], .out = b->shape[0], .a = {}, .b = {}};
   GANTRY_ASSIGN_OR_RETURN(pair.a, ReadFloats(reader_, *a));
@@ -121,9 +121,10 @@ absl::Status SaveAdapter(const AdapterSaving& saving, std::span<const AdapterMod
   for (const AdapterModule& module : modules) {
     const int64_t rank = saving.config->rank;
     const StoredDType dtype = StoredForm(saving.dtype);
-    tensors.push_back(
-        {.name = NameOf(module.name, AdapterPart::kA), .dtype = dtype, .shape = {rank, module.in}});
-    tensors.push_back({.name = NameOf(module.name, AdapterPart::kB),
+    tensors.push_back({.name = NameOf(module.name, AdapterMatrix::kA),
+                       .dtype = dtype,
+                       .shape = {rank, module.in}});
+    tensors.push_back({.name = NameOf(module.name, AdapterMatrix::kB),
                        .dtype = dtype,
                        .shape = {module.out, rank}});
   }
@@ -143,7 +144,7 @@ absl::Status SaveAdapter(const AdapterSaving& saving, std::span<const AdapterMod
         const int64_t element_bytes = SizeOf(saving.dtype);
         floats.resize(piece.size() / static_cast<size_t>(element_bytes));
         GANTRY_RETURN_IF_ERROR(source(tensor / 2,
-                                      tensor % 2 == 0 ? AdapterPart::kA : AdapterPart::kB,
+                                      tensor % 2 == 0 ? AdapterMatrix::kA : AdapterMatrix::kB,
                                       first_byte / element_bytes, floats));
         FromFloats(floats, saving.dtype, piece);
         return absl::OkStatus();

@@ -71,10 +71,10 @@ struct AdapterModule {
   int64_t in;
   int64_t out;
 };
-enum class AdapterPart : uint8_t { kA, kB };
+enum class AdapterMatrix : uint8_t { kA, kB };
 // Fills `values` with elements [first, first + n) of a module's A or B.
-using AdapterSource = absl::FunctionRef<absl::Status(size_t module, AdapterPart part, int64_t first,
-                                                     std::span<float> values)>;
+using AdapterSource = absl::FunctionRef<absl::Status(size_t module, AdapterMatrix part,
+                                                     int64_t first, std::span<float> values)>;
 
 struct AdapterSaving {
   FileCalls* files;

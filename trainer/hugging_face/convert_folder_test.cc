@@ -205,8 +205,8 @@ absl::Status SaveSmallAdapter(FileCalls* files, const std::string& place,
   const std::vector<AdapterModule> modules = {{"model.b", 3, 5}, {"model.a", 4, 2}};
   return SaveAdapter({.files = files, .place = place, .config = &config, .dtype = DType::kF32},
                      modules,
-                     [](size_t module, AdapterPart part, int64_t first, std::span<float> values) {
-                       const float base = part == AdapterPart::kA ? 100.0F : 200.0F;
+                     [](size_t module, AdapterMatrix part, int64_t first, std::span<float> values) {
+                       const float base = part == AdapterMatrix::kA ? 100.0F : 200.0F;
                        for (size_t i = 0; i < values.size(); ++i) {
                          values[i] = base * static_cast<float>(module + 1) +
                                      static_cast<float>(first) + static_cast<float>(i);

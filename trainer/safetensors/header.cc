@@ -4,6 +4,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -304,8 +305,8 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view json,
   }
   SafetensorsHeader header = builder.TakeHeader();
   // Tensors without bytes come before the one that begins where they are.
-  std::ranges::stable_sort(header.tensors, [](const StoredTensor& a, const StoredTensor& b) {
-    return std::pair(a.offset, a.bytes) < std::pair(b.offset, b.bytes);
+  std::ranges::sort(header.tensors, [](const StoredTensor& a, const StoredTensor& b) {
+    return std::tie(a.offset, a.bytes, a.name) < std::tie(b.offset, b.bytes, b.name);
   });
   GANTRY_RETURN_IF_ERROR(CheckNames(header.tensors));
   GANTRY_RETURN_IF_ERROR(CheckCoverage(header.tensors, data_bytes));
