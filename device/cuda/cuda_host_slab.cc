@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <optional>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -15,7 +13,6 @@
 #include "device/cuda/cuda_context.h"
 #include "device/device.h"
 #include "device/host/host_slab.h"
-#include "device/host/memory_limits.h"
 #include "device/host/virtual_memory.h"
 
 namespace gantry {
@@ -23,12 +20,10 @@ namespace gantry {
 absl::StatusOr<std::unique_ptr<CudaHostSlab>> CudaHostSlab::Create(const Options& options) {
   GANTRY_CHECK(options.slab.kind == MemoryKind::kHostPinned);
   GANTRY_CHECK_GT(options.slice_bytes.count(), 0);
-  // Its slots never move, so they need no mappings.
-  MappingBudget no_mappings({.mappings_now = 0, .limit = std::nullopt});
-  GANTRY_ASSIGN_OR_RETURN(auto memory, HostSlab::Create({.slab = options.slab,
-                                                         .move_method = MoveMethod::kRefillSource,
-                                                         .mapping_budget = &no_mappings}));
-  std::unique_ptr<CudaHostSlab> slab(new CudaHostSlab(options, std::move(memory)));
+  std::unique_ptr<CudaHostSlab> slab(new CudaHostSlab(options));
+  GANTRY_ASSIGN_OR_RETURN(slab->memory_, HostSlab::Create({.slab = options.slab,
+                                                           .move_method = MoveMethod::kRefillSource,
+                                                           .mapping_budget = &slab->no_mappings_}));
   CudaContext& context = *options.context;
   GANTRY_RETURN_IF_ERROR(context.Enter());
   while (slab->registered_ < slab->size()) {

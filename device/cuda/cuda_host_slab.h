@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <utility>
 
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
@@ -16,6 +15,7 @@
 #include "device/cuda/cuda_context.h"
 #include "device/device.h"
 #include "device/host/host_slab.h"
+#include "device/host/memory_limits.h"
 
 namespace gantry {
 
@@ -36,15 +36,16 @@ class CudaHostSlab final : public Slab {
   std::byte* parking(SlotId slot) const override { return memory_->parking(slot); }
 
  private:
-  CudaHostSlab(const Options& options, std::unique_ptr<HostSlab> memory)
-      : options_(options), context_(*options.context), memory_(std::move(memory)) {}
+  explicit CudaHostSlab(const Options& options) : options_(options), context_(*options.context) {}
   std::byte* base() const { return memory_->parking(SlotId(0)); }
   Bytes size() const { return slot_bytes() * slot_count(); }
 
   const Options options_;
   CudaContext& context_;
-  const std::unique_ptr<HostSlab> memory_;
-  Bytes registered_ = Bytes(0);  // from the base on, in whole slices but the last
+  // Its slots never move, so they need no mappings.
+  MappingBudget no_mappings_{{.mappings_now = 0, .limit = {}}};
+  std::unique_ptr<HostSlab> memory_;  // set by Create
+  Bytes registered_ = Bytes(0);       // from the base on, in whole slices but the last
 };
 
 }  // namespace gantry

@@ -54,6 +54,7 @@ void CudaQueue::WaitForAll() {
 
 absl::Status CudaQueue::FillWithZeros(std::byte* address, Bytes bytes) {
   if (bytes == Bytes(0)) return absl::OkStatus();
+  GANTRY_RETURN_IF_ERROR(context_.Enter());
   MutexLock lock(mutex_);
   GANTRY_RETURN_IF_ERROR(context_.Check(context_.calls().FillWithZeros(address, bytes, stream_),
                                         "cudaMemsetAsync(", bytes, ")"));

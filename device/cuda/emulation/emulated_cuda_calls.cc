@@ -123,6 +123,13 @@ EmulatedCudaCalls::Event* EmulatedCudaCalls::FindEvent(CudaEvent event, std::str
   return nullptr;
 }
 
+bool EmulatedCudaCalls::IsCurrent(const EmulatedStream& stream, std::string_view what) {
+  if (CurrentDevice() == stream.device()) return true;
+  misuse_.Add(what, " on a stream of device ", stream.device(), " by a thread whose device is ",
+              CurrentDevice());
+  return false;
+}
+
 Bytes EmulatedCudaCalls::FreeMemory(int device) const {
   return std::max(Bytes(0), options_.memory - memory_.used(device) - used_by_others_);
 }
@@ -461,7 +468,7 @@ CudaError EmulatedCudaCalls::FillWithZeros(std::byte* address, Bytes bytes, Cuda
   if (const CudaError error = EnterAnywhere(); error != CudaError::kNone) return error;
   const std::string what = StrCat("filling of ", bytes, " with zeros");
   EmulatedStream* on = FindStream(stream, what);
-  if (on == nullptr) return CudaError::kInvalidHandle;
+  if (on == nullptr || !IsCurrent(*on, what)) return CudaError::kInvalidHandle;
   const std::optional<Pieces> pieces = memory_.Resolve(on->device(), address, bytes, what);
   if (!pieces.has_value()) return CudaError::kInvalidValue;
   EmulatedWork work;

@@ -16,6 +16,7 @@
 //     uses it;
 //   - two pieces of work that touch the same bytes, one of them writing, without an order between
 //     them (access_log.h);
+//   - kernels and fills on a stream of another device than the thread's;
 //   - wrong handles, double frees, sizes that are no multiples, events that were never recorded;
 //   - a kernel that the emulator finds wrong.
 // Host code that touches device memory faults, as on a machine with a GPU.
@@ -152,6 +153,8 @@ class EmulatedCudaCalls final : public CudaCalls {
   bool Has(int device) const { return device >= 0 && device < options_.devices; }
   EmulatedStream* FindStream(CudaStream stream, std::string_view what) GANTRY_REQUIRES(mutex_);
   Event* FindEvent(CudaEvent event, std::string_view what) GANTRY_REQUIRES(mutex_);
+  // False, and a misuse, when the thread's device is another one than the stream's.
+  bool IsCurrent(const EmulatedStream& stream, std::string_view what) GANTRY_REQUIRES(mutex_);
   Bytes FreeMemory(int device) const GANTRY_REQUIRES(mutex_);
   // A misuse when the host does not know all work on the mapping or registration to be done.
   void CheckUnused(int64_t place, std::string_view what) GANTRY_REQUIRES(mutex_);

@@ -463,6 +463,16 @@ TEST_P(EmulatedCudaCallsTest, EventsOfAnotherDevice) {
   ExpectMisuse("an event of device 1 is recorded on a stream of device 0");
 }
 
+TEST_P(EmulatedCudaCallsTest, StreamsOfAnotherDeviceThanTheThreads) {
+  Create({.devices = 2});
+  std::byte* device = MapOne();
+  Check(calls_->SetDevice(1));
+  EXPECT_EQ(Launch(first_, [] {}), static_cast<int>(CudaError::kInvalidHandle));
+  EXPECT_EQ(calls_->FillWithZeros(device, kSlot, first_), CudaError::kInvalidHandle);
+  Check(Up(device, first_));  // copies do not mind
+  ExpectMisuse("kernel Test on a stream of device 0 by a thread whose device is 1");
+}
+
 TEST_P(EmulatedCudaCallsTest, SizesThatAreNoMultiples) {
   CudaPhysicalMemory memory;
   std::byte* address = nullptr;

@@ -70,6 +70,7 @@ CudaError EmulatedCudaCalls::LaunchOn(EmulatedStream& stream, std::string_view k
     misuse_.Add("kernel ", kernel, " is launched on a stream that was destroyed");
     return CudaError::kInvalidHandle;
   }
+  if (!IsCurrent(stream, StrCat("kernel ", kernel))) return CudaError::kInvalidHandle;
   if (const absl::Status status = Emulator::CheckShape(kernel, shape); !status.ok()) {
     misuse_.Add(FromAbsl(status.message()));
     return CudaError::kInvalidConfiguration;
