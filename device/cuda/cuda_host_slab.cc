@@ -8,7 +8,6 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "base/strings.h"
 #include "device/cuda/cuda_calls.h"
 #include "device/cuda/cuda_context.h"
 #include "device/device.h"

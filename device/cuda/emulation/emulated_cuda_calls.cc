@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,8 +19,11 @@
 #include "base/strings.h"
 #include "device/cuda/cuda_calls.h"
 #include "device/cuda/cuda_error.h"
+#include "device/cuda/emulation/access_log.h"
 #include "device/cuda/emulation/emulated_memory.h"
 #include "device/cuda/emulation/emulated_stream.h"
+#include "device/cuda/emulation/stream_runner.h"
+#include "device/cuda/launch_shape.h"
 #include "device/cuda/stream.h"
 
 namespace gantry {

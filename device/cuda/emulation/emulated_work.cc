@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "base/check.h"
 #include "base/mutex.h"
 #include "base/strings.h"
 #include "device/cuda/cuda_error.h"
@@ -19,6 +18,7 @@
 #include "device/cuda/emulation/emulated_cuda_calls.h"
 #include "device/cuda/emulation/emulated_memory.h"
 #include "device/cuda/emulation/emulated_stream.h"
+#include "device/cuda/emulation/emulator.h"
 #include "device/cuda/emulation/kernel_tracer.h"
 #include "device/cuda/launch_shape.h"
 
