@@ -127,13 +127,6 @@ EmulatedCudaCalls::Event* EmulatedCudaCalls::FindEvent(CudaEvent event, std::str
   return nullptr;
 }
 
-bool EmulatedCudaCalls::IsCurrent(const EmulatedStream& stream, std::string_view what) {
-  if (CurrentDevice() == stream.device()) return true;
-  misuse_.Add(what, " on a stream of device ", stream.device(), " by a thread whose device is ",
-              CurrentDevice());
-  return false;
-}
-
 Bytes EmulatedCudaCalls::FreeMemory(int device) const {
   return std::max(Bytes(0), options_.memory - memory_.used(device) - used_by_others_);
 }

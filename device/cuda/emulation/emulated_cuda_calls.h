@@ -153,8 +153,6 @@ class EmulatedCudaCalls final : public CudaCalls {
   bool Has(int device) const { return device >= 0 && device < options_.devices; }
   EmulatedStream* FindStream(CudaStream stream, std::string_view what) GANTRY_REQUIRES(mutex_);
   Event* FindEvent(CudaEvent event, std::string_view what) GANTRY_REQUIRES(mutex_);
-  // False, and a misuse, when the thread's device is another one than the stream's.
-  bool IsCurrent(const EmulatedStream& stream, std::string_view what) GANTRY_REQUIRES(mutex_);
   Bytes FreeMemory(int device) const GANTRY_REQUIRES(mutex_);
   // A misuse when the host does not know all work on the mapping or registration to be done.
   void CheckUnused(int64_t place, std::string_view what) GANTRY_REQUIRES(mutex_);
@@ -168,6 +166,8 @@ class EmulatedCudaCalls final : public CudaCalls {
       GANTRY_REQUIRES(mutex_);
   void NoteAccess(const EmulatedMemory::Piece& piece, bool write,
                   const std::shared_ptr<const WorkOrder>& order) GANTRY_REQUIRES(mutex_);
+  // False, and a misuse, when the thread's device is another one than the stream's.
+  bool IsCurrent(const EmulatedStream& stream, std::string_view what) GANTRY_REQUIRES(mutex_);
   CudaError LaunchOn(EmulatedStream& stream, std::string_view kernel, const LaunchShape& shape,
                      std::function<void()> thread) GANTRY_EXCLUDES(mutex_);
   // Blocks until `done`; returns the device's error.

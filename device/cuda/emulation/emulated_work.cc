@@ -62,6 +62,13 @@ void EmulatedCudaCalls::NoteAccess(const EmulatedMemory::Piece& piece, bool writ
       ", one of them writes");
 }
 
+bool EmulatedCudaCalls::IsCurrent(const EmulatedStream& stream, std::string_view what) {
+  if (CurrentDevice() == stream.device()) return true;
+  misuse_.Add(what, " on a stream of device ", stream.device(), " by a thread whose device is ",
+              CurrentDevice());
+  return false;
+}
+
 CudaError EmulatedCudaCalls::LaunchOn(EmulatedStream& stream, std::string_view kernel,
                                       const LaunchShape& shape, std::function<void()> thread) {
   MutexLock lock(mutex_);
