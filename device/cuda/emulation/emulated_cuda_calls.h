@@ -1,5 +1,5 @@
 // CudaCalls on emulated GPUs. Streams are queues that threads of the emulated devices work off:
-// each in order, several in an order drawn by seed, and each piece of work after a drawn number of
+// each in order, several in an order drawn by seed, and some pieces of work after a drawn number of
 // yields, so that the host runs ahead now more and now less. Kernels run on the emulator
 // (emulator.h) in stream order; a CudaStream is a StreamRunner*, as emulated kernels want it.
 //
@@ -57,7 +57,7 @@ struct EmulatedGpuOptions {
   Bytes granularity = Bytes(64 << 10);  // a multiple of 4 KiB
   uint64_t seed = 0;
   int threads = 2;
-  int yields_max = 32;           // before a piece of work
+  int yields_max = 32;           // before a piece of work that is late, one in four
   bool host_may_access = false;  // device memory: no faults, and what kernels touch is not known
   EmulatorOptions kernels = {.order = TurnOrder::kSeeded};
 

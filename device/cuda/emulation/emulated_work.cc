@@ -27,6 +27,7 @@ namespace {
 
 constexpr int64_t kWorkNanoseconds = 2000;
 constexpr int64_t kBytesPerNanosecond = 16;
+constexpr int64_t kLateOneIn = 4;
 
 }  // namespace
 
@@ -141,7 +142,9 @@ void EmulatedCudaCalls::Work() {
     EmulatedWork work = std::move(stream->queue.front());
     stream->queue.pop_front();
     if (work.thread) kernel_runs_ = true;
-    const int64_t yields = random_.Below(options_.yields_max + 1, draws_++);
+    // Most work begins at once: on a busy machine a yield can take long.
+    const bool late = random_.Below(kLateOneIn, draws_++) == 0;
+    const int64_t yields = late ? random_.Below(options_.yields_max + 1, draws_++) : 0;
     mutex_.Unlock();
     for (int64_t i = 0; i < yields; ++i) std::this_thread::yield();
     mutex_.Lock();
