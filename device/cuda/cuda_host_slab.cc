@@ -1,6 +1,7 @@
 #include "device/cuda/cuda_host_slab.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <memory>
 
 #include "absl/status/status.h"
@@ -25,8 +26,10 @@ absl::StatusOr<std::unique_ptr<CudaHostSlab>> CudaHostSlab::Create(const Options
                                                            .mapping_budget = &slab->no_mappings_}));
   CudaContext& context = *options.context;
   GANTRY_RETURN_IF_ERROR(context.Enter());
+  const int64_t slots = options.slice_bytes.count() / slab->slot_bytes().count();
+  slab->slice_ = slab->slot_bytes() * std::max<int64_t>(slots, 1);
   while (slab->registered_ < slab->size()) {
-    const Bytes slice = std::min(options.slice_bytes, slab->size() - slab->registered_);
+    const Bytes slice = std::min(slab->slice_, slab->size() - slab->registered_);
     const absl::Status status =
         context.Check(context.calls().RegisterHost(slab->base() + slab->registered_.count(), slice),
                       "cudaHostRegister(", slice, ") of ", slab->size(), ", of which ",
@@ -38,7 +41,7 @@ absl::StatusOr<std::unique_ptr<CudaHostSlab>> CudaHostSlab::Create(const Options
 }
 
 CudaHostSlab::~CudaHostSlab() {
-  for (Bytes done(0); done < registered_; done += options_.slice_bytes) {
+  for (Bytes done(0); done < registered_; done += slice_) {
     context_.Release(context_.calls().UnregisterHost(base() + done.count()),
                      "cudaHostUnregister(), ", size());
   }

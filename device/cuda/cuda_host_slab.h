@@ -24,7 +24,8 @@ class CudaHostSlab final : public Slab {
   struct Options {
     Device::SlabOptions slab;  // kHostPinned
     CudaContext* context;      // outlives the slab
-    // The driver pins page by page under a lock; between slices others have their turn.
+    // About as much is registered at a time: the driver pins page by page under a lock, and between
+    // slices others have their turn.
     Bytes slice_bytes = 1_GiB;
   };
   // Errors: those of HostSlab; kResourceExhausted when the system pins no more.
@@ -45,7 +46,9 @@ class CudaHostSlab final : public Slab {
   // Its slots never move, so they need no mappings.
   MappingBudget no_mappings_{{.mappings_now = 0, .limit = {}}};
   std::unique_ptr<HostSlab> memory_;  // set by Create
-  Bytes registered_ = Bytes(0);       // from the base on, in whole slices but the last
+  // Whole slots: no copy may span two registrations.
+  Bytes slice_ = Bytes(0);
+  Bytes registered_ = Bytes(0);  // from the base on, in whole slices but the last
 };
 
 }  // namespace gantry

@@ -434,7 +434,7 @@ CudaError EmulatedCudaCalls::CopyBetween(const Copy& copy, CudaStream stream, Di
   }
   const std::optional<Pieces> device =
       memory_.Resolve(on->device(), up ? copy.destination : copy.source, copy.bytes, what);
-  const std::optional<Pieces> host =
+  const std::optional<EmulatedMemory::Piece> host =
       memory_.ResolveHost(up ? copy.source : copy.destination, copy.bytes, what);
   if (!device.has_value() || !host.has_value()) return CudaError::kInvalidValue;
   EmulatedWork work;
@@ -448,7 +448,7 @@ CudaError EmulatedCudaCalls::CopyBetween(const Copy& copy, CudaStream stream, Di
   Submit(*on, std::move(work), what);
   const auto order = on->queue.back().order;
   for (const EmulatedMemory::Piece& piece : *device) NoteAccess(piece, up, order);
-  for (const EmulatedMemory::Piece& piece : *host) NoteAccess(piece, !up, order);
+  NoteAccess(*host, !up, order);
   return CudaError::kNone;
 }
 
@@ -483,11 +483,11 @@ CudaError EmulatedCudaCalls::WriteWord(uint32_t* address, uint32_t value, CudaSt
   if (const CudaError error = EnterAnywhere(); error != CudaError::kNone) return error;
   EmulatedStream* on = FindStream(stream, "the writing of a word");
   if (on == nullptr) return CudaError::kInvalidHandle;
-  const auto pieces = memory_.ResolveHost(reinterpret_cast<const std::byte*>(address), Bytes(4),
-                                          "the writing of a word");
-  if (!pieces.has_value()) return CudaError::kInvalidValue;
+  const auto piece = memory_.ResolveHost(reinterpret_cast<const std::byte*>(address), Bytes(4),
+                                         "the writing of a word");
+  if (!piece.has_value()) return CudaError::kInvalidValue;
   Submit(*on, {.word = address, .value = value}, "the writing of a word");
-  NoteAccess(pieces->front(), /*write=*/true, on->queue.back().order);
+  NoteAccess(*piece, /*write=*/true, on->queue.back().order);
   return CudaError::kNone;
 }
 
