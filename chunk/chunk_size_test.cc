@@ -165,6 +165,24 @@ TEST(ChunkSizeTest, HugePagesFromFiftyOfThemOn) {
   EXPECT_GE((24 * 2 * kMi - 1) / (*small_device * 2), 24);
 }
 
+// A GPU maps memory in multiples of 2 MiB, some in multiples of more.
+TEST(ChunkSizeTest, SizesAreMultiplesOfTheGranularity) {
+  for (const int64_t granularity : {kChunkGranularityElements, kMi, 3 * kMi, 8 * kMi}) {
+    for (const int64_t elements : {kMi, 40 * kMi, 700 * kMi}) {
+      ChunkSizeInput input = Input(Group(elements, kMi), 24_GiB, 64_GiB);
+      input.granularity_elements = granularity;
+      const auto chosen = ChooseChunkElements(input);
+      ASSERT_THAT(chosen, IsOk());
+      EXPECT_EQ(*chosen % granularity, 0) << *chosen << " of " << granularity;
+    }
+  }
+  ChunkSizeInput input = Input(Group(kMi, kMi), 1_GiB, 1_GiB);
+  for (const int64_t granularity : {int64_t{0}, int64_t{-32768}, int64_t{32769}}) {
+    input.granularity_elements = granularity;
+    EXPECT_THAT(ChooseChunkElements(input), StatusIs(absl::StatusCode::kInvalidArgument));
+  }
+}
+
 TEST(ChunkSizeTest, LargeModelsTakeSlotsOfAtLeastEightMebibytes) {
   const auto chunk = ChooseChunkElements(
       Input(Group(kLargeModelChunkCountMin * kLargeModelChunkElements, kMi), 24_GiB, 64_GiB));

@@ -210,7 +210,7 @@ TEST_P(EngineCudaTest, KernelsBehindTheHostComputeTheSameBits) {
   for (uint64_t seed = 1; seed <= 3; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     MemoryLogger logger;
-    EmulatedCudaCalls calls({.seed = seed, .yields_max = seed == 3 ? 400 : 20});
+    EmulatedCudaCalls calls({.seed = seed, .yields_max = seed == 3 ? 200 : 20});
     {
       auto device = CreateCudaDevice({.calls = &calls, .clock = &clock, .logger = &logger});
       ASSERT_THAT(device, IsOk());

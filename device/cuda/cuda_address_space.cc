@@ -98,7 +98,7 @@ absl::Status CudaAddressSpace::Map(int64_t page, SlotId slot) {
     GANTRY_RETURN_IF_ERROR(entry.broken);
   }
   options_.slab->SetAtHome(slot, true);
-  const absl::Status mapped = MapAt(home, slot);
+  absl::Status mapped = MapAt(home, slot);
   if (!mapped.ok()) {
     options_.slab->SetAtHome(slot, false);
     return mapped;

@@ -62,8 +62,9 @@ class CudaContext {
   // that stays is kept: it is the failure.
   template <typename... Parts>
   absl::Status Check(CudaError error, const Parts&... call) {
-    if (error == CudaError::kNone) [[likely]]
+    if (error == CudaError::kNone) [[likely]] {
       return absl::OkStatus();
+    }
     return StatusOf(error, StrCat(call...));
   }
   // For what gives something back and has no caller to tell: a warning. Whether it worked.

@@ -1,7 +1,6 @@
 #include "device/cuda/cuda_copy_lane.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <system_error>
@@ -11,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
@@ -126,9 +126,10 @@ LaneCounters CudaCopyLane::counters() const {
 absl::Status CudaCopyLane::MakeWait(CudaStream stream) {
   MutexLock lock(mutex_);
   for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
-    if (!entry->event.has_value()) continue;
-    return context_.Check(context_.calls().WaitEvent(stream, *entry->event),
-                          "cudaStreamWaitEvent(), for a copy lane");
+    if (entry->event.has_value()) {
+      return context_.Check(context_.calls().WaitEvent(stream, *entry->event),
+                            "cudaStreamWaitEvent(), for a copy lane");
+    }
   }
   return absl::OkStatus();
 }

@@ -101,11 +101,11 @@ INSTANTIATE_TEST_SUITE_P(
     EmulatedCuda, DeviceConformanceTest,
     ::testing::Values(
         UnderTest("Seed1", {.seed = 1}, 0, kGranularity),
-        UnderTest("Seed2", {.seed = 2, .yields_max = 500}, 0, 2 * kGranularity),
+        UnderTest("Seed2", {.seed = 2, .yields_max = 200}, 0, 2 * kGranularity),
         UnderTest("Seed3", {.seed = 3, .threads = 4, .yields_max = 100}, 0, kGranularity),
         UnderTest("AtOnce", {.seed = 4, .threads = 1, .yields_max = 0}, 0, kGranularity),
         UnderTest("Second", {.devices = 3, .seed = 5}, 1, kGranularity),
-        UnderTest("TwoMiB", {.memory = 32_MiB, .granularity = 2_MiB, .seed = 6}, 0, 2 << 20)),
+        UnderTest("Coarse", {.granularity = 512_KiB, .seed = 6}, 0, 512 << 10)),
     DeviceUnderTestName);
 
 class CudaDeviceTest : public ::testing::Test {

@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <utility>
 
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
@@ -16,6 +15,7 @@
 #include "device/cuda/cuda_context.h"
 #include "device/device.h"
 #include "device/host/host_slab.h"
+#include "device/host/memory_limits.h"
 
 namespace gantry {
 
@@ -24,7 +24,8 @@ class CudaHostSlab final : public Slab {
   struct Options {
     Device::SlabOptions slab;  // kHostPinned
     CudaContext* context;      // outlives the slab
-    // The driver pins page by page under a lock; between slices others have their turn.
+    // About as much is registered at a time: the driver pins page by page under a lock, and between
+    // slices others have their turn.
     Bytes slice_bytes = 1_GiB;
   };
   // Errors: those of HostSlab; kResourceExhausted when the system pins no more.
@@ -36,14 +37,17 @@ class CudaHostSlab final : public Slab {
   std::byte* parking(SlotId slot) const override { return memory_->parking(slot); }
 
  private:
-  CudaHostSlab(const Options& options, std::unique_ptr<HostSlab> memory)
-      : options_(options), context_(*options.context), memory_(std::move(memory)) {}
+  explicit CudaHostSlab(const Options& options) : options_(options), context_(*options.context) {}
   std::byte* base() const { return memory_->parking(SlotId(0)); }
   Bytes size() const { return slot_bytes() * slot_count(); }
 
   const Options options_;
   CudaContext& context_;
-  const std::unique_ptr<HostSlab> memory_;
+  // Its slots never move, so they need no mappings.
+  MappingBudget no_mappings_{{.mappings_now = 0, .limit = {}}};
+  std::unique_ptr<HostSlab> memory_;  // set by Create
+  // Whole slots: no copy may span two registrations.
+  Bytes slice_ = Bytes(0);
   Bytes registered_ = Bytes(0);  // from the base on, in whole slices but the last
 };
 

@@ -54,6 +54,7 @@ void CudaQueue::WaitForAll() {
 
 absl::Status CudaQueue::FillWithZeros(std::byte* address, Bytes bytes) {
   if (bytes == Bytes(0)) return absl::OkStatus();
+  GANTRY_RETURN_IF_ERROR(context_.Enter());
   MutexLock lock(mutex_);
   GANTRY_RETURN_IF_ERROR(context_.Check(context_.calls().FillWithZeros(address, bytes, stream_),
                                         "cudaMemsetAsync(", bytes, ")"));
@@ -69,7 +70,7 @@ absl::Status CudaQueue::Run(std::string_view operator_name,
   trail_->Begin(operator_name);
   const auto error = static_cast<CudaError>(launch(stream_));
   // Its number is written in any case: part of it may have been launched.
-  const absl::Status ended = trail_->End(stream_);
+  absl::Status ended = trail_->End(stream_);
   GANTRY_RETURN_IF_ERROR(context_.Check(error, "a kernel of operator ", operator_name));
   return ended;
 }
@@ -93,7 +94,7 @@ absl::StatusOr<QueuePoint> CudaQueue::Mark() {
   if (!work_since_mark_) return QueuePoint{marked_};
   Advance();
   GANTRY_ASSIGN_OR_RETURN(const CudaEvent event, TakeEvent());
-  const absl::Status recorded =
+  absl::Status recorded =
       context_.Check(context_.calls().RecordEvent(event, stream_), "cudaEventRecord()");
   if (!recorded.ok()) {
     free_events_.push_back(event);
@@ -142,8 +143,8 @@ absl::Status CudaQueue::Wait(QueuePoint point) {
     event = EventOf(point);
     if (event == nullptr) return absl::OkStatus();
   }
-  const absl::Status waited = context_.Check(context_.calls().SynchronizeEvent(*event),
-                                             "cudaEventSynchronize(), the compute queue");
+  absl::Status waited = context_.Check(context_.calls().SynchronizeEvent(*event),
+                                       "cudaEventSynchronize(), the compute queue");
   event.reset();
   if (!waited.ok()) {
     WaitForAll();

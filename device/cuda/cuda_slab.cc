@@ -67,6 +67,9 @@ absl::StatusOr<std::unique_ptr<CudaSlab>> CudaSlab::Create(const Options& option
     for (int64_t slot = 0; slot < slab->slot_count(); ++slot) {
       GANTRY_RETURN_IF_ERROR(slab->AddSlot(slot));
     }
+    GANTRY_RETURN_IF_ERROR(context.Check(
+        context.calls().SetAccess(context.device(), base, slab->size()), "cuMemSetAccess(",
+        slab->size(), "), parking of ", slab->slot_count(), " slots"));
   } else {
     GANTRY_RETURN_IF_ERROR(slab->Allocate(slab->size()));
   }
@@ -90,8 +93,7 @@ absl::Status CudaSlab::AddSlot(int64_t slot) {
   GANTRY_RETURN_IF_ERROR(context_.Check(calls.Map(address, slot_bytes(), memory),
                                         "cuMemMap(), parking of slot ", slot));
   mapped_.back() = true;
-  return context_.Check(calls.SetAccess(context_.device(), address, slot_bytes()),
-                        "cuMemSetAccess(), parking of slot ", slot);
+  return absl::OkStatus();
 }
 
 CudaSlab::~CudaSlab() {

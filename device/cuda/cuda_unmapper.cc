@@ -6,7 +6,6 @@
 #include <thread>
 #include <utility>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "base/strings.h"

@@ -10,7 +10,6 @@
 #include <memory>
 #include <thread>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/mutex.h"
 #include "device/cuda/cuda_context.h"

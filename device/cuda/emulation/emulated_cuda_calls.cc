@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,8 +19,11 @@
 #include "base/strings.h"
 #include "device/cuda/cuda_calls.h"
 #include "device/cuda/cuda_error.h"
+#include "device/cuda/emulation/access_log.h"
 #include "device/cuda/emulation/emulated_memory.h"
 #include "device/cuda/emulation/emulated_stream.h"
+#include "device/cuda/emulation/stream_runner.h"
+#include "device/cuda/launch_shape.h"
 #include "device/cuda/stream.h"
 
 namespace gantry {
@@ -430,7 +434,7 @@ CudaError EmulatedCudaCalls::CopyBetween(const Copy& copy, CudaStream stream, Di
   }
   const std::optional<Pieces> device =
       memory_.Resolve(on->device(), up ? copy.destination : copy.source, copy.bytes, what);
-  const std::optional<Pieces> host =
+  const std::optional<EmulatedMemory::Piece> host =
       memory_.ResolveHost(up ? copy.source : copy.destination, copy.bytes, what);
   if (!device.has_value() || !host.has_value()) return CudaError::kInvalidValue;
   EmulatedWork work;
@@ -444,7 +448,7 @@ CudaError EmulatedCudaCalls::CopyBetween(const Copy& copy, CudaStream stream, Di
   Submit(*on, std::move(work), what);
   const auto order = on->queue.back().order;
   for (const EmulatedMemory::Piece& piece : *device) NoteAccess(piece, up, order);
-  for (const EmulatedMemory::Piece& piece : *host) NoteAccess(piece, !up, order);
+  NoteAccess(*host, !up, order);
   return CudaError::kNone;
 }
 
@@ -461,7 +465,7 @@ CudaError EmulatedCudaCalls::FillWithZeros(std::byte* address, Bytes bytes, Cuda
   if (const CudaError error = EnterAnywhere(); error != CudaError::kNone) return error;
   const std::string what = StrCat("filling of ", bytes, " with zeros");
   EmulatedStream* on = FindStream(stream, what);
-  if (on == nullptr) return CudaError::kInvalidHandle;
+  if (on == nullptr || !IsCurrent(*on, what)) return CudaError::kInvalidHandle;
   const std::optional<Pieces> pieces = memory_.Resolve(on->device(), address, bytes, what);
   if (!pieces.has_value()) return CudaError::kInvalidValue;
   EmulatedWork work;
@@ -479,11 +483,11 @@ CudaError EmulatedCudaCalls::WriteWord(uint32_t* address, uint32_t value, CudaSt
   if (const CudaError error = EnterAnywhere(); error != CudaError::kNone) return error;
   EmulatedStream* on = FindStream(stream, "the writing of a word");
   if (on == nullptr) return CudaError::kInvalidHandle;
-  const auto pieces = memory_.ResolveHost(reinterpret_cast<const std::byte*>(address), Bytes(4),
-                                          "the writing of a word");
-  if (!pieces.has_value()) return CudaError::kInvalidValue;
+  const auto piece = memory_.ResolveHost(reinterpret_cast<const std::byte*>(address), Bytes(4),
+                                         "the writing of a word");
+  if (!piece.has_value()) return CudaError::kInvalidValue;
   Submit(*on, {.word = address, .value = value}, "the writing of a word");
-  NoteAccess(pieces->front(), /*write=*/true, on->queue.back().order);
+  NoteAccess(*piece, /*write=*/true, on->queue.back().order);
   return CudaError::kNone;
 }
 

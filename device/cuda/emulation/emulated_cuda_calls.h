@@ -1,5 +1,5 @@
 // CudaCalls on emulated GPUs. Streams are queues that threads of the emulated devices work off:
-// each in order, several in an order drawn by seed, and each piece of work after a drawn number of
+// each in order, several in an order drawn by seed, and some pieces of work after a drawn number of
 // yields, so that the host runs ahead now more and now less. Kernels run on the emulator
 // (emulator.h) in stream order; a CudaStream is a StreamRunner*, as emulated kernels want it.
 //
@@ -16,6 +16,7 @@
 //     uses it;
 //   - two pieces of work that touch the same bytes, one of them writing, without an order between
 //     them (access_log.h);
+//   - kernels and fills on a stream of another device than the thread's;
 //   - wrong handles, double frees, sizes that are no multiples, events that were never recorded;
 //   - a kernel that the emulator finds wrong.
 // Host code that touches device memory faults, as on a machine with a GPU.
@@ -56,7 +57,7 @@ struct EmulatedGpuOptions {
   Bytes granularity = Bytes(64 << 10);  // a multiple of 4 KiB
   uint64_t seed = 0;
   int threads = 2;
-  int yields_max = 32;           // before a piece of work
+  int yields_max = 32;           // before a piece of work that is late, one in four
   bool host_may_access = false;  // device memory: no faults, and what kernels touch is not known
   EmulatorOptions kernels = {.order = TurnOrder::kSeeded};
 
@@ -165,6 +166,8 @@ class EmulatedCudaCalls final : public CudaCalls {
       GANTRY_REQUIRES(mutex_);
   void NoteAccess(const EmulatedMemory::Piece& piece, bool write,
                   const std::shared_ptr<const WorkOrder>& order) GANTRY_REQUIRES(mutex_);
+  // False, and a misuse, when the thread's device is another one than the stream's.
+  bool IsCurrent(const EmulatedStream& stream, std::string_view what) GANTRY_REQUIRES(mutex_);
   CudaError LaunchOn(EmulatedStream& stream, std::string_view kernel, const LaunchShape& shape,
                      std::function<void()> thread) GANTRY_EXCLUDES(mutex_);
   // Blocks until `done`; returns the device's error.

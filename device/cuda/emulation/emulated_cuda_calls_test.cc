@@ -272,7 +272,17 @@ TEST_P(EmulatedCudaCallsTest, CopiesOfMemoryOfAnotherDevice) {
 TEST_P(EmulatedCudaCallsTest, CopiesOfHostMemoryThatIsNotRegistered) {
   std::byte* device = MapOne();
   EXPECT_EQ(Up(device, first_, kSlot, 2 * kSlot.count() - 8), CudaError::kInvalidValue);
-  ExpectMisuse("touches host memory that is not registered, byte 8 of 65536");
+  ExpectMisuse("touches host memory that is not registered as one: byte 8 of 65536");
+}
+
+TEST_P(EmulatedCudaCallsTest, CopiesThatSpanTwoRegistrations) {
+  std::byte* device = MapOne();
+  Check(calls_->UnregisterHost(host_memory_));
+  Check(calls_->RegisterHost(host_memory_, kSlot));
+  Check(calls_->RegisterHost(host_memory_ + kSlot.count(), kSlot));
+  Check(Up(device, first_, kSlot, kSlot.count()));
+  EXPECT_EQ(Up(device, first_, kSlot, 64), CudaError::kInvalidValue);
+  ExpectMisuse("touches host memory that is not registered as one: byte 65472 of 65536");
 }
 
 TEST_P(EmulatedCudaCallsTest, KernelsThatReadWhatIsNotMapped) {
@@ -461,6 +471,16 @@ TEST_P(EmulatedCudaCallsTest, EventsOfAnotherDevice) {
   const CudaEvent event = MakeEvent();
   EXPECT_EQ(calls_->RecordEvent(event, first_), CudaError::kInvalidHandle);
   ExpectMisuse("an event of device 1 is recorded on a stream of device 0");
+}
+
+TEST_P(EmulatedCudaCallsTest, StreamsOfAnotherDeviceThanTheThreads) {
+  Create({.devices = 2});
+  std::byte* device = MapOne();
+  Check(calls_->SetDevice(1));
+  EXPECT_EQ(Launch(first_, [] {}), static_cast<int>(CudaError::kInvalidHandle));
+  EXPECT_EQ(calls_->FillWithZeros(device, kSlot, first_), CudaError::kInvalidHandle);
+  Check(Up(device, first_));  // copies do not mind
+  ExpectMisuse("kernel Test on a stream of device 0 by a thread whose device is 1");
 }
 
 TEST_P(EmulatedCudaCallsTest, SizesThatAreNoMultiples) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -346,31 +347,25 @@ std::optional<std::vector<EmulatedMemory::Piece>> EmulatedMemory::Resolve(int de
   return pieces;
 }
 
-std::optional<std::vector<EmulatedMemory::Piece>> EmulatedMemory::ResolveHost(
-    const std::byte* address, Bytes bytes, std::string_view what) {
-  std::vector<Piece> pieces;
-  for (int64_t done = 0; done < bytes.count();) {
-    const uintptr_t at = Number(address + done);
-    const auto after = registrations_.upper_bound(at);
-    const auto found = after == registrations_.begin() ? registrations_.end() : std::prev(after);
-    const int64_t left =
-        found == registrations_.end()
-            ? 0
-            : static_cast<int64_t>(found->first) + found->second.bytes - static_cast<int64_t>(at);
-    if (left <= 0) {
-      options_.misuse->Add(what, " touches host memory that is not registered, byte ", done, " of ",
-                           bytes.count());
-      return std::nullopt;
-    }
-    const int64_t size = std::min(bytes.count() - done, left);
-    pieces.push_back({.object = kHostObject,
-                      .begin = static_cast<int64_t>(at),
-                      .bytes = size,
-                      .place = found->second.place,
-                      .memory = const_cast<std::byte*>(address) + done});
-    done += size;
+std::optional<EmulatedMemory::Piece> EmulatedMemory::ResolveHost(const std::byte* address,
+                                                                 Bytes bytes,
+                                                                 std::string_view what) {
+  const auto after = registrations_.upper_bound(Number(address));
+  const auto found = after == registrations_.begin() ? registrations_.end() : std::prev(after);
+  const int64_t left = found == registrations_.end()
+                           ? 0
+                           : static_cast<int64_t>(found->first) + found->second.bytes -
+                                 static_cast<int64_t>(Number(address));
+  if (left < bytes.count()) {
+    options_.misuse->Add(what, " touches host memory that is not registered as one: byte ",
+                         std::max<int64_t>(left, 0), " of ", bytes.count());
+    return std::nullopt;
   }
-  return pieces;
+  return Piece{.object = kHostObject,
+               .begin = static_cast<int64_t>(Number(address)),
+               .bytes = bytes.count(),
+               .place = found->second.place,
+               .memory = const_cast<std::byte*>(address)};
 }
 
 bool EmulatedMemory::Open(int device, std::byte* page, Access access) {

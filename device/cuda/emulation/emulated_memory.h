@@ -92,9 +92,8 @@ class EmulatedMemory {
   // of it. `what` is done there.
   std::optional<std::vector<Piece>> Resolve(int device, const std::byte* address, Bytes bytes,
                                             std::string_view what);
-  // The same of registered host memory.
-  std::optional<std::vector<Piece>> ResolveHost(const std::byte* address, Bytes bytes,
-                                                std::string_view what);
+  // The same of host memory, which must be registered in one call.
+  std::optional<Piece> ResolveHost(const std::byte* address, Bytes bytes, std::string_view what);
 
   // For KernelTracer: makes a page readable, and writable; false where the device may not.
   // Allocates nothing, so that a signal handler may call it.

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "base/check.h"
 #include "base/mutex.h"
 #include "base/strings.h"
 #include "device/cuda/cuda_error.h"
@@ -19,6 +18,7 @@
 #include "device/cuda/emulation/emulated_cuda_calls.h"
 #include "device/cuda/emulation/emulated_memory.h"
 #include "device/cuda/emulation/emulated_stream.h"
+#include "device/cuda/emulation/emulator.h"
 #include "device/cuda/emulation/kernel_tracer.h"
 #include "device/cuda/launch_shape.h"
 
@@ -27,6 +27,7 @@ namespace {
 
 constexpr int64_t kWorkNanoseconds = 2000;
 constexpr int64_t kBytesPerNanosecond = 16;
+constexpr int64_t kLateOneIn = 4;
 
 }  // namespace
 
@@ -62,6 +63,13 @@ void EmulatedCudaCalls::NoteAccess(const EmulatedMemory::Piece& piece, bool writ
       ", one of them writes");
 }
 
+bool EmulatedCudaCalls::IsCurrent(const EmulatedStream& stream, std::string_view what) {
+  if (CurrentDevice() == stream.device()) return true;
+  misuse_.Add(what, " on a stream of device ", stream.device(), " by a thread whose device is ",
+              CurrentDevice());
+  return false;
+}
+
 CudaError EmulatedCudaCalls::LaunchOn(EmulatedStream& stream, std::string_view kernel,
                                       const LaunchShape& shape, std::function<void()> thread) {
   MutexLock lock(mutex_);
@@ -70,6 +78,7 @@ CudaError EmulatedCudaCalls::LaunchOn(EmulatedStream& stream, std::string_view k
     misuse_.Add("kernel ", kernel, " is launched on a stream that was destroyed");
     return CudaError::kInvalidHandle;
   }
+  if (!IsCurrent(stream, StrCat("kernel ", kernel))) return CudaError::kInvalidHandle;
   if (const absl::Status status = Emulator::CheckShape(kernel, shape); !status.ok()) {
     misuse_.Add(FromAbsl(status.message()));
     return CudaError::kInvalidConfiguration;
@@ -133,7 +142,9 @@ void EmulatedCudaCalls::Work() {
     EmulatedWork work = std::move(stream->queue.front());
     stream->queue.pop_front();
     if (work.thread) kernel_runs_ = true;
-    const int64_t yields = random_.Below(options_.yields_max + 1, draws_++);
+    // Most work begins at once: on a busy machine a yield can take long.
+    const bool late = random_.Below(kLateOneIn, draws_++) == 0;
+    const int64_t yields = late ? random_.Below(options_.yields_max + 1, draws_++) : 0;
     mutex_.Unlock();
     for (int64_t i = 0; i < yields; ++i) std::this_thread::yield();
     mutex_.Lock();

@@ -1,11 +1,10 @@
 #include "device/cuda/emulation/kernel_tracer.h"
 
-#include <sys/mman.h>
+#include <signal.h>
 #include <ucontext.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -56,7 +55,7 @@ KernelTracer::KernelTracer(const Options& options)
 KernelTracer::~KernelTracer() = default;
 
 void KernelTracer::Install() {
-  static const bool installed = [] {
+  static const bool kInstalled = [] {
     struct sigaction action = {};
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
     action.sa_sigaction = [](int signal, siginfo_t* info, void* context) {
@@ -65,7 +64,7 @@ void KernelTracer::Install() {
     return sigaction(SIGSEGV, nullptr, &Previous()) == 0 &&
            sigaction(SIGSEGV, &action, nullptr) == 0;
   }();
-  GANTRY_CHECK(installed) << std::strerror(errno);
+  GANTRY_CHECK(kInstalled) << std::strerror(errno);
 }
 
 void KernelTracer::OnSignal(int signal, void* info, void* context) {
