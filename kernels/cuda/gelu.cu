@@ -8,6 +8,7 @@
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/gelu.h"
 #include "kernels/cuda/rowwise.cuh"
+#include "kernels/gelu.h"
 #include "kernels/views.h"
 
 namespace gantry::cuda {
@@ -102,13 +103,13 @@ int AddBias(CudaStream stream, const AddBiasArgs& args) {
 }
 
 int GeluForward(CudaStream stream, const GeluForwardArgs& args) {
-  return args.kind == Gelu::kExact
+  return args.form == GeluForm::kExact
              ? Run<ExactGelu, false>(stream, args.x, args.bias, std::nullopt, args.y)
              : Run<TanhGelu, false>(stream, args.x, args.bias, std::nullopt, args.y);
 }
 
 int GeluBackward(CudaStream stream, const GeluBackwardArgs& args) {
-  return args.kind == Gelu::kExact
+  return args.form == GeluForm::kExact
              ? Run<ExactGelu, true>(stream, args.x, args.bias, args.grad_y, args.grad_x)
              : Run<TanhGelu, true>(stream, args.x, args.bias, args.grad_y, args.grad_x);
 }

@@ -17,11 +17,10 @@
 #include <optional>
 
 #include "device/cuda/stream.h"
+#include "kernels/gelu.h"
 #include "kernels/views.h"
 
 namespace gantry::cuda {
-
-enum class Gelu : uint8_t { kExact, kTanh };
 
 // y = x + bias, for every row. The bias's gradient is ColumnSums of that of y.
 struct AddBiasArgs {
@@ -33,7 +32,7 @@ int AddBias(CudaStream stream, const AddBiasArgs& args);
 
 // y = gelu(x + bias).
 struct GeluForwardArgs {
-  Gelu kind;
+  GeluForm form;
   ConstMatrixView x;
   std::optional<ConstVectorView> bias;  // [x.cols]
   MatrixView y;
@@ -42,7 +41,7 @@ int GeluForward(CudaStream stream, const GeluForwardArgs& args);
 
 // grad_x = grad_y * gelu'(x + bias).
 struct GeluBackwardArgs {
-  Gelu kind;
+  GeluForm form;
   ConstMatrixView x;
   std::optional<ConstVectorView> bias;
   ConstMatrixView grad_y;

@@ -13,6 +13,7 @@
 
 #include "base/dtype.h"
 #include "kernels/cuda/testing/device_run.h"
+#include "kernels/gelu.h"
 #include "kernels/testing/kernel_test_support.h"
 #include "kernels/testing/reference.h"
 #include "kernels/views.h"
@@ -24,12 +25,12 @@ double ExactGelu(double x) { return 0.5 * x * (1 + std::erf(x / std::numbers::sq
 double TanhGelu(double x) {
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
 }
-double Value(cuda::Gelu kind, double x) {
-  return kind == cuda::Gelu::kExact ? ExactGelu(x) : TanhGelu(x);
+double Value(GeluForm form, double x) {
+  return form == GeluForm::kExact ? ExactGelu(x) : TanhGelu(x);
 }
-double Slope(cuda::Gelu kind, double x) {
+double Slope(GeluForm form, double x) {
   constexpr double kStep = 1e-5;
-  return (Value(kind, x + kStep) - Value(kind, x - kStep)) / (2 * kStep);
+  return (Value(form, x + kStep) - Value(form, x - kStep)) / (2 * kStep);
 }
 
 struct Case {
@@ -52,7 +53,7 @@ reference::Matrix Map(const reference::Matrix& x, const Function& function) {
   return result;
 }
 
-void Check(const Case& c, DType dtype, DType bias_type, cuda::Gelu kind) {
+void Check(const Case& c, DType dtype, DType bias_type, GeluForm form) {
   SCOPED_TRACE(::testing::Message() << c.rows << " x " << c.cols << ", " << dtype);
   const MatrixShape shape{.rows = c.rows, .cols = c.cols};
   const DeviceMatrix::Options options{
@@ -71,9 +72,9 @@ void Check(const Case& c, DType dtype, DType bias_type, cuda::Gelu kind) {
     EXPECT_EQ(cuda::AddBias(run.stream, {.x = x.view(), .bias = bias.vector(), .y = sum.view()}),
               0);
     EXPECT_EQ(
-        cuda::GeluForward(run.stream, {.kind = kind, .x = x.view(), .bias = added, .y = y.view()}),
+        cuda::GeluForward(run.stream, {.form = form, .x = x.view(), .bias = added, .y = y.view()}),
         0);
-    EXPECT_EQ(cuda::GeluBackward(run.stream, {.kind = kind,
+    EXPECT_EQ(cuda::GeluBackward(run.stream, {.form = form,
                                               .x = x.view(),
                                               .bias = added,
                                               .grad_y = grad_x.view(),
@@ -95,19 +96,19 @@ void Check(const Case& c, DType dtype, DType bias_type, cuda::Gelu kind) {
   const Tolerance tolerance{.absolute = 0, .relative = RoundingError(dtype, 1)};
   ExpectNear(results[0], Map(in, sum), tolerance, "x + bias");
   ExpectNear(results[1],
-             Map(in, [&](int64_t row, int64_t col) { return Value(kind, sum(row, col)); }),
+             Map(in, [&](int64_t row, int64_t col) { return Value(form, sum(row, col)); }),
              tolerance, "gelu");
   ExpectNear(results[2],
              Map(in, [&](int64_t row,
-                         int64_t col) { return grads(row, col) * Slope(kind, sum(row, col)); }),
+                         int64_t col) { return grads(row, col) * Slope(form, sum(row, col)); }),
              tolerance, "gradient");
 }
 
 TEST(CudaGelu, IsTheReference) {
   for (const Case& c : kCases) {
-    for (const cuda::Gelu kind : {cuda::Gelu::kExact, cuda::Gelu::kTanh}) {
-      for (const DType dtype : DeviceTypes()) Check(c, dtype, DType::kF32, kind);
-      Check(c, DType::kBF16, DType::kBF16, kind);
+    for (const GeluForm form : {GeluForm::kExact, GeluForm::kTanh}) {
+      for (const DType dtype : DeviceTypes()) Check(c, dtype, DType::kF32, form);
+      Check(c, DType::kBF16, DType::kBF16, form);
       if (HasFailure()) return;
     }
   }

@@ -9,6 +9,7 @@
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/layer_norm.h"
 #include "kernels/cuda/norm.cuh"
+#include "kernels/cuda/norm_launch.cuh"
 #include "kernels/views.h"
 
 namespace gantry::cuda {
@@ -40,10 +41,10 @@ int BackwardRows(CudaStream stream, const LayerNormBackwardArgs& args, const Nor
         .rows = shape.rows,
         .cols = shape.cols,
         .block_rows = blocks.rows_each,
-        .h = RowsOf<T>(args.h),
-        .grad_y = RowsOf<T>(args.grad_y),
-        .grad_residual = RowsOf<T>(args.grad_residual),
-        .grad_h = RowsOf<T>(args.grad_h),
+        .h = NormRowsOf<T>(args.h, 1),
+        .grad_y = NormRowsOf<T>(args.grad_y, 1),
+        .grad_residual = NormRowsOf<T>(args.grad_residual, 1),
+        .grad_h = NormRowsOf<T>(args.grad_h, 1),
         .weight = args.weight.As<W>(),
         .mean = args.mean.data(),
         .rstd = args.rstd.data(),
@@ -68,10 +69,10 @@ int LayerNormForward(CudaStream stream, const LayerNormForwardArgs& args) {
     const NormForward<T, W> norm{.rows = args.x.rows,
                                  .cols = args.x.cols,
                                  .epsilon = args.epsilon,
-                                 .x = RowsOf<T>(args.x),
-                                 .residual = RowsOf<T>(args.residual),
-                                 .sum = RowsOf<T>(args.sum),
-                                 .y = RowsOf<T>(args.y),
+                                 .x = NormRowsOf<T>(args.x, 1),
+                                 .residual = NormRowsOf<T>(args.residual, 1),
+                                 .sum = NormRowsOf<T>(args.sum, 1),
+                                 .y = NormRowsOf<T>(args.y, 1),
                                  .weight = args.weight.As<W>(),
                                  .bias = args.bias ? args.bias->As<W>() : nullptr,
                                  .mean = args.mean.data(),

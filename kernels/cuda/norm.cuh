@@ -5,26 +5,36 @@
 
 #include <cstdint>
 
-#include "base/bytes.h"
 #include "device/cuda/device_code.h"
-#include "device/cuda/launch_shape.h"
-#include "device/cuda/stream.h"
-#include "kernels/cuda/column_sums.h"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/row_work.cuh"
-#include "kernels/views.h"
 
 namespace gantry::cuda {
 
+// Vectors to be normed: `groups` side by side in each row of a matrix.
+template <typename T>
+struct NormRows {
+  T* data;  // may be null: not there
+  int64_t stride;
+  int64_t cols;     // of a vector
+  uint32_t groups;  // of a row
+
+  __device__ T* operator[](int64_t vector) const {
+    if (groups == 1) return data + vector * stride;
+    const auto number = static_cast<uint32_t>(vector);
+    return data + number / groups * stride + number % groups * cols;
+  }
+};
+
 template <typename T, typename W>
 struct NormForward {
-  int64_t rows;
+  int64_t rows;  // vectors
   int64_t cols;
   float epsilon;
-  Rows<const T> x;
-  Rows<const T> residual;  // or null
-  Rows<T> sum;             // where there is a residual
-  Rows<T> y;
+  NormRows<const T> x;
+  NormRows<const T> residual;  // or null
+  NormRows<T> sum;             // where there is a residual
+  NormRows<T> y;
   const W* weight;
   const W* bias;  // or null
   float* mean;    // of centered norms
@@ -38,19 +48,22 @@ __global__ void __launch_bounds__(Work::kBlockThreads) NormForwardKernel(NormFor
   const int64_t row = static_cast<int64_t>(blockIdx.x) * Work::kGroups + Work::group();
   if (row >= norm.rows) return;
   const T* h = norm.x[row];
+  const bool adds = norm.residual.data != nullptr;
+  const T* residual = adds ? norm.residual[row] : nullptr;
+  T* sum_row = adds ? norm.sum[row] : nullptr;
+  T* y = norm.y[row];
   const float inverse_cols = 1.0F / static_cast<float>(norm.cols);
   float sum = 0.0F;
   float squares = 0.0F;
-  const bool adds = norm.residual.data != nullptr;
   Work::ForPacks(norm.cols, [&]<int kCount>(int64_t col) {
     float values[kCount];
     LoadPack<T, kCount>(h + col, values);
     if (adds) {
       float other[kCount];
-      LoadPack<T, kCount>(norm.residual[row] + col, other);
+      LoadPack<T, kCount>(residual + col, other);
 #pragma unroll
       for (int i = 0; i < kCount; ++i) values[i] = ToFloat(FromFloat<T>(values[i] + other[i]));
-      StorePack<T, kCount>(norm.sum[row] + col, values);
+      StorePack<T, kCount>(sum_row + col, values);
     }
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
@@ -58,7 +71,7 @@ __global__ void __launch_bounds__(Work::kBlockThreads) NormForwardKernel(NormFor
       squares += values[i] * values[i];
     }
   });
-  if (adds) h = norm.sum[row];
+  if (adds) h = sum_row;
   float mean = 0.0F;
   if constexpr (kCentered) {
     mean = Work::Sum(sum, slots[0]) * inverse_cols;
@@ -91,19 +104,19 @@ __global__ void __launch_bounds__(Work::kBlockThreads) NormForwardKernel(NormFor
         values[i] = ToFloat(FromFloat<T>(values[i] * rstd)) * weight[i];
       }
     }
-    StorePack<T, kCount>(norm.y[row] + col, values);
+    StorePack<T, kCount>(y + col, values);
   });
 }
 
 template <typename T, typename W>
 struct NormBackward {
-  int64_t rows;
+  int64_t rows;  // vectors
   int64_t cols;
   int64_t block_rows;
-  Rows<const T> h;
-  Rows<const T> grad_y;
-  Rows<const T> grad_residual;  // or null
-  Rows<T> grad_h;
+  NormRows<const T> h;
+  NormRows<const T> grad_y;
+  NormRows<const T> grad_residual;  // or null
+  NormRows<T> grad_h;
   const W* weight;
   const float* mean;  // of centered norms
   const float* rstd;
@@ -134,6 +147,10 @@ __global__ void __launch_bounds__(Work::kBlockThreads) NormBackwardKernel(NormBa
   if (end > norm.rows) end = norm.rows;
   int turn = 0;  // a barrier a row is enough when rows take turns with two sets of slots
   for (int64_t row = begin + Work::group(); row < end; row += Work::kGroups, turn ^= 1) {
+    const T* h_row = norm.h[row];
+    const T* grad_y = norm.grad_y[row];
+    const T* residual = norm.grad_residual.data != nullptr ? norm.grad_residual[row] : nullptr;
+    T* grad_h = norm.grad_h[row];
     const float rstd = norm.rstd[row];
     const float mean = kCentered ? norm.mean[row] : 0.0F;
     float along = 0.0F;  // weight * grad_y * h_hat
@@ -142,8 +159,8 @@ __global__ void __launch_bounds__(Work::kBlockThreads) NormBackwardKernel(NormBa
       float h[kCount];
       float grad[kCount];
       float weight[kCount];
-      LoadPack<T, kCount>(norm.h[row] + col, h);
-      LoadPack<T, kCount>(norm.grad_y[row] + col, grad);
+      LoadPack<T, kCount>(h_row + col, h);
+      LoadPack<T, kCount>(grad_y + col, grad);
       LoadPack<W, kCount>(norm.weight + col, weight);
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
@@ -158,13 +175,11 @@ __global__ void __launch_bounds__(Work::kBlockThreads) NormBackwardKernel(NormBa
       float h[kCount];
       float grad[kCount];
       float weight[kCount];
-      LoadPack<T, kCount>(norm.h[row] + col, h);
-      LoadPack<T, kCount>(norm.grad_y[row] + col, grad);
+      LoadPack<T, kCount>(h_row + col, h);
+      LoadPack<T, kCount>(grad_y + col, grad);
       LoadPack<W, kCount>(norm.weight + col, weight);
       float other[kCount] = {};
-      if (norm.grad_residual.data != nullptr) {
-        LoadPack<T, kCount>(norm.grad_residual[row] + col, other);
-      }
+      if (residual != nullptr) LoadPack<T, kCount>(residual + col, other);
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
         const float h_hat = (h[i] - mean) * rstd;
@@ -172,7 +187,7 @@ __global__ void __launch_bounds__(Work::kBlockThreads) NormBackwardKernel(NormBa
         if (has_bias) bias_sums[col + i] += grad[i];
         h[i] = rstd * (grad[i] * weight[i] - plain - h_hat * along) + other[i];
       }
-      StorePack<T, kCount>(norm.grad_h[row] + col, h);
+      StorePack<T, kCount>(grad_h + col, h);
     });
   }
   if (!has_weight && !has_bias) return;
@@ -198,53 +213,6 @@ __global__ void __launch_bounds__(Work::kBlockThreads) NormBackwardKernel(NormBa
       });
     }
   }
-}
-
-// Calls launch(RowWork) with the one for such rows.
-template <typename Launch>
-int WithRowWork(int64_t cols, bool aligned, const Launch& launch) {
-  if (!aligned) return launch(RowWork<kBlockRowThreads, 1>{});
-  if (cols > kWarpColumnsMax) return launch(RowWork<kBlockRowThreads, 8>{});
-  return launch(RowWork<kWarpThreads, 8>{});
-}
-
-// How the backward pass divides rows among blocks, each of which writes one row of sums.
-struct NormBlocks {
-  int64_t blocks;
-  int64_t rows_each;
-};
-inline NormBlocks NormBackwardBlocks(MatrixShape shape) {
-  const int64_t blocks_max = shape.cols > kWarpColumnsMax ? 512 : 1024;
-  int64_t rows_each = CeilDiv(shape.rows, blocks_max);
-  if (rows_each < 8) rows_each = 8;
-  return {.blocks = CeilDiv(shape.rows, rows_each), .rows_each = rows_each};
-}
-// Of the rows of sums (`sums` to a block) and of adding them.
-inline Bytes NormBackwardWorkspace(MatrixShape shape, int64_t sums) {
-  const MatrixShape partial{.rows = NormBackwardBlocks(shape).blocks, .cols = shape.cols};
-  return Bytes(sums * partial.rows * partial.cols * 4) + ColumnSumsWorkspace(partial);
-}
-
-template <bool kCentered, typename T, typename W>
-int LaunchNormForward(CudaStream stream, const NormForward<T, W>& norm, bool aligned) {
-  return WithRowWork(norm.cols, aligned, [&]<typename Work>(Work) {
-    const LaunchShape shape{.grid = {.x = static_cast<uint32_t>(CeilDiv(norm.rows, Work::kGroups))},
-                            .block = {.x = Work::kBlockThreads}};
-    return GANTRY_LAUNCH((NormForwardKernel<T, W, Work, kCentered>), shape, stream, norm);
-  });
-}
-
-template <bool kCentered, typename T, typename W>
-int LaunchNormBackward(CudaStream stream, const NormBackward<T, W>& norm, bool aligned) {
-  return WithRowWork(norm.cols, aligned, [&]<typename Work>(Work) {
-    const int64_t sums =
-        (norm.weight_sums != nullptr ? 1 : 0) + (norm.bias_sums != nullptr ? 1 : 0);
-    const LaunchShape shape{
-        .grid = {.x = static_cast<uint32_t>(CeilDiv(norm.rows, norm.block_rows))},
-        .block = {.x = Work::kBlockThreads},
-        .shared_bytes = sums * Work::kGroups * norm.cols * 4};
-    return GANTRY_LAUNCH((NormBackwardKernel<T, W, Work, kCentered>), shape, stream, norm);
-  });
 }
 
 }  // namespace gantry::cuda

@@ -7,15 +7,26 @@
 #include "kernels/cuda/column_sums.h"
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/norm.cuh"
+#include "kernels/cuda/norm_launch.cuh"
 #include "kernels/cuda/rms_norm.h"
 #include "kernels/rms_norm.h"
 #include "kernels/views.h"
 
 namespace gantry::cuda {
+namespace {
+
+void CheckGroups(MatrixShape shape, int64_t groups, int64_t channels) {
+  GANTRY_CHECK(groups > 0 && shape.cols == groups * channels)
+      << shape.cols << " columns, " << groups << " groups of " << channels;
+  GANTRY_CHECK(groups == 1 || shape.rows * groups < (int64_t{1} << 32));
+}
+
+}  // namespace
 
 int RmsNormForward(CudaStream stream, const RmsNormForwardArgs& args) {
   GANTRY_CHECK_EQ(args.residual.has_value(), args.sum.has_value());
-  GANTRY_CHECK_EQ(args.weight.size, args.x.cols);
+  CheckGroups(ShapeOf(args.x), args.groups, args.weight.size);
+  GANTRY_CHECK_EQ(static_cast<int64_t>(args.rstd.size()), args.x.rows * args.groups);
   CheckMatrix(args.y, ShapeOf(args.x), args.x.dtype, "y");
   if (args.residual.has_value()) {
     CheckMatrix(*args.residual, ShapeOf(args.x), args.x.dtype, "residual");
@@ -27,13 +38,13 @@ int RmsNormForward(CudaStream stream, const RmsNormForwardArgs& args) {
       (!args.residual.has_value() || (PacksOfEight(*args.residual) && PacksOfEight(*args.sum)));
   int error = 0;
   WithActivationAndWeight(args.x.dtype, args.weight.dtype, [&]<typename T, typename W>(T*, W*) {
-    const NormForward<T, W> norm{.rows = args.x.rows,
-                                 .cols = args.x.cols,
+    const NormForward<T, W> norm{.rows = args.x.rows * args.groups,
+                                 .cols = args.weight.size,
                                  .epsilon = args.epsilon,
-                                 .x = RowsOf<T>(args.x),
-                                 .residual = RowsOf<T>(args.residual),
-                                 .sum = RowsOf<T>(args.sum),
-                                 .y = RowsOf<T>(args.y),
+                                 .x = NormRowsOf<T>(args.x, args.groups),
+                                 .residual = NormRowsOf<T>(args.residual, args.groups),
+                                 .sum = NormRowsOf<T>(args.sum, args.groups),
+                                 .y = NormRowsOf<T>(args.y, args.groups),
                                  .weight = args.weight.As<W>(),
                                  .bias = nullptr,
                                  .mean = nullptr,
@@ -46,10 +57,12 @@ int RmsNormForward(CudaStream stream, const RmsNormForwardArgs& args) {
 Bytes RmsNormBackwardWorkspace(MatrixShape shape) { return NormBackwardWorkspace(shape, 1); }
 
 int RmsNormBackward(CudaStream stream, const RmsNormBackwardArgs& args) {
-  const MatrixShape shape = ShapeOf(args.h);
-  CheckMatrix(args.grad_y, shape, args.h.dtype, "grad_y");
-  CheckMatrix(args.grad_h, shape, args.h.dtype, "grad_h");
-  if (args.grad_residual) CheckMatrix(*args.grad_residual, shape, args.h.dtype, "grad_residual");
+  const MatrixShape matrix = ShapeOf(args.h);
+  CheckGroups(matrix, args.groups, args.weight.size);
+  CheckMatrix(args.grad_y, matrix, args.h.dtype, "grad_y");
+  CheckMatrix(args.grad_h, matrix, args.h.dtype, "grad_h");
+  if (args.grad_residual) CheckMatrix(*args.grad_residual, matrix, args.h.dtype, "grad_residual");
+  const MatrixShape shape{.rows = matrix.rows * args.groups, .cols = args.weight.size};
   const NormBlocks blocks = NormBackwardBlocks(shape);
   const int64_t sums_bytes = args.grad_weight ? blocks.blocks * shape.cols * 4 : 0;
   if (args.grad_weight) {
@@ -60,17 +73,18 @@ int RmsNormBackward(CudaStream stream, const RmsNormBackwardArgs& args) {
   auto* sums = reinterpret_cast<float*>(args.workspace.data());
   int error = 0;
   if (shape.rows > 0) {
-    const bool aligned = PacksOfEight(args.h) && PacksOfEight(args.grad_y) &&
-                         PacksOfEight(args.grad_h) && PacksOfEight(args.weight) &&
+    const bool aligned = (args.groups == 1 || shape.cols % 8 == 0) && PacksOfEight(args.h) &&
+                         PacksOfEight(args.grad_y) && PacksOfEight(args.grad_h) &&
+                         PacksOfEight(args.weight) &&
                          (!args.grad_residual || PacksOfEight(*args.grad_residual));
     WithActivationAndWeight(args.h.dtype, args.weight.dtype, [&]<typename T, typename W>(T*, W*) {
       const NormBackward<T, W> norm{.rows = shape.rows,
                                     .cols = shape.cols,
                                     .block_rows = blocks.rows_each,
-                                    .h = RowsOf<T>(args.h),
-                                    .grad_y = RowsOf<T>(args.grad_y),
-                                    .grad_residual = RowsOf<T>(args.grad_residual),
-                                    .grad_h = RowsOf<T>(args.grad_h),
+                                    .h = NormRowsOf<T>(args.h, args.groups),
+                                    .grad_y = NormRowsOf<T>(args.grad_y, args.groups),
+                                    .grad_residual = NormRowsOf<T>(args.grad_residual, args.groups),
+                                    .grad_h = NormRowsOf<T>(args.grad_h, args.groups),
                                     .weight = args.weight.As<W>(),
                                     .mean = nullptr,
                                     .rstd = args.rstd.data(),

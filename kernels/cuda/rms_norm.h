@@ -28,7 +28,8 @@ int RmsNormForward(CudaStream stream, const RmsNormForwardArgs& args);
 int RmsNormBackward(CudaStream stream, const RmsNormBackwardArgs& args);
 inline constexpr int64_t kRmsNormChannelsMax = 24576;
 
-// Needed where there is a grad_weight; aligned to 16 bytes. At most 1152 rows of floats.
+// Needed where there is a grad_weight; aligned to 16 bytes. At most 1152 rows of floats. `shape` is
+// [rows * groups, channels].
 Bytes RmsNormBackwardWorkspace(MatrixShape shape);
 
 }  // namespace gantry::cuda

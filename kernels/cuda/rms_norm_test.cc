@@ -170,5 +170,72 @@ TEST(CudaRmsNorm, BackwardIsTheReference) {
   }
 }
 
+struct Normed {
+  reference::Matrix y, grad_h, grad_weight;
+};
+// Both passes over [rows, groups * channels].
+Normed RunGroups(DType dtype, int64_t rows, int64_t groups, int64_t channels, int64_t gap) {
+  const MatrixShape vectors{.rows = 15, .cols = channels};
+  const DeviceMatrix::Options options{
+      .dtype = dtype, .rows = rows, .cols = groups * channels, .gap = gap};
+  const auto reshaped = [&](uint64_t stream) {
+    reference::Matrix values = RandomMatrix(vectors, stream, 1.0);
+    values.rows = rows;
+    values.cols = groups * channels;
+    return values;
+  };
+  DeviceMatrix x(options, reshaped(1));
+  DeviceMatrix grad_y(options, reshaped(2));
+  DeviceMatrix weight({.dtype = DType::kF32, .rows = 1, .cols = channels},
+                      RandomMatrix({.rows = 1, .cols = channels}, 3, 1.0));
+  Normed result;
+  ExpectSameOnEveryRun([&](const DeviceRun& run) {
+    DeviceMatrix y(options, run.poison);
+    DeviceMatrix grad_h(options, run.poison);
+    DeviceMatrix grad_weight({.dtype = DType::kF32, .rows = 1, .cols = channels}, run.poison);
+    DeviceMatrix rstd({.dtype = DType::kF32, .rows = 1, .cols = 15}, run.poison);
+    DeviceBytes workspace(cuda::RmsNormBackwardWorkspace(vectors).count(), run.poison);
+    EXPECT_EQ(cuda::RmsNormForward(run.stream, {.x = x.view(),
+                                                .residual = std::nullopt,
+                                                .sum = std::nullopt,
+                                                .weight = weight.vector(),
+                                                .epsilon = kEpsilon,
+                                                .y = y.view(),
+                                                .rstd = rstd.span<float>(),
+                                                .groups = groups}),
+              0);
+    EXPECT_EQ(cuda::RmsNormBackward(run.stream, {.h = x.view(),
+                                                 .weight = weight.vector(),
+                                                 .rstd = rstd.span<float>(),
+                                                 .grad_y = grad_y.view(),
+                                                 .grad_residual = std::nullopt,
+                                                 .grad_h = grad_h.view(),
+                                                 .grad_weight = grad_weight.vector(),
+                                                 .accumulate = Accumulate::kOverwrite,
+                                                 .workspace = workspace.span(),
+                                                 .groups = groups}),
+              0);
+    std::vector<std::byte> bytes;
+    for (const DeviceMatrix* out : {&y, &grad_h, &grad_weight}) {
+      out->ExpectIntact();
+      out->AppendTo(bytes);
+    }
+    result = {.y = y.values(), .grad_h = grad_h.values(), .grad_weight = grad_weight.values()};
+    return bytes;
+  });
+  return result;
+}
+
+// Heads side by side are normed as if each were a row, bit for bit.
+TEST(CudaRmsNorm, GroupsAreRows) {
+  for (const int64_t channels : {16, 13}) {
+    const Normed rows = RunGroups(DType::kBF16, 15, 1, channels, channels == 16 ? 0 : 2);
+    const Normed groups = RunGroups(DType::kBF16, 5, 3, channels, 8);
+    EXPECT_EQ(rows.y.values, groups.y.values);
+    EXPECT_EQ(rows.grad_h.values, groups.grad_h.values);
+    EXPECT_EQ(rows.grad_weight.values, groups.grad_weight.values);
+  }
+}
+
 }  // namespace
 }  // namespace gantry::testing

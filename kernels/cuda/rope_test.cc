@@ -31,10 +31,10 @@ struct Case {
   int64_t tokens;
   int64_t position_offset;
 };
-constexpr Case kCases[] = {{0, 1, 4, 0, 0, 1, 0},   {1, 1, 2, 0, 0, 1, 49},
-                           {14, 3, 16, 8, 8, 7, 3}, {6, 5, 32, 0, 0, 6, 0},
-                           {5, 2, 48, 1, 0, 50, 0}, {7, 3, 10, 2, 1, 4, 5},
-                           {3, 9, 64, 0, 0, 3, 0},  {300, 1, 16, 0, 0, 50, 0}};
+constexpr Case kCases[] = {
+    {0, 1, 4, 0, 0, 1, 0},  {1, 1, 2, 0, 0, 1, 49},    {14, 3, 16, 8, 8, 7, 3},
+    {6, 5, 32, 0, 0, 6, 0}, {5, 2, 48, 1, 0, 50, 0},   {7, 3, 10, 2, 1, 4, 5},
+    {3, 9, 64, 0, 0, 3, 0}, {300, 1, 16, 0, 0, 50, 0}, {4, 2, 8, 0, 0, 4, 0}};
 
 // head by head: [first half, second half] <-> pairs.
 reference::Matrix Interleaved(const reference::Matrix& heads, int64_t head_dim) {

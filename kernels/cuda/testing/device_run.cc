@@ -102,17 +102,14 @@ std::span<std::byte> DeviceBytes::span() {
   return {storage_.data() + ToBoundary(storage_.data()), static_cast<size_t>(bytes_)};
 }
 
-std::vector<std::byte> ExpectSameOnEveryRun(const DeviceKernel& kernel) {
-  struct Way {
-    EmulatorOptions options;
-    std::byte poison;
-  };
-  const Way ways[] = {
-      {{.order = TurnOrder::kAscending, .find_races = true}, std::byte{0xFF}},
-      {{.order = TurnOrder::kDescending, .find_races = true}, std::byte{0x5A}},
-      {{.order = TurnOrder::kSeeded, .seed = 1, .find_races = true}, std::byte{0xFF}},
-      {{.order = TurnOrder::kSeeded, .seed = 2}, std::byte{0x00}},
-  };
+namespace {
+
+struct Way {
+  EmulatorOptions options;
+  std::byte poison;
+};
+
+std::vector<std::byte> ExpectSame(std::span<const Way> ways, const DeviceKernel& kernel) {
   std::vector<std::byte> first;
   for (const Way& way : ways) {
     SCOPED_TRACE(::testing::Message()
@@ -121,11 +118,31 @@ std::vector<std::byte> ExpectSameOnEveryRun(const DeviceKernel& kernel) {
     ImmediateStream stream(way.options);
     std::vector<std::byte> bytes = kernel({.stream = &stream, .poison = way.poison});
     EXPECT_THAT(stream.TakeStatus(), IsOk());
-    if (&way == &ways[0]) first = bytes;
+    if (&way == ways.data()) first = bytes;
     EXPECT_TRUE(bytes == first) << "results depend on the order of turns or on old memory";
     if (::testing::Test::HasFailure()) break;
   }
   return first;
+}
+
+constexpr Way kFirst = {{.order = TurnOrder::kAscending, .find_races = true}, std::byte{0xFF}};
+constexpr Way kLast = {{.order = TurnOrder::kSeeded, .seed = 2}, std::byte{0x00}};
+
+}  // namespace
+
+std::vector<std::byte> ExpectSameOnEveryRun(const DeviceKernel& kernel) {
+  const Way ways[] = {
+      kFirst,
+      {{.order = TurnOrder::kDescending, .find_races = true}, std::byte{0x5A}},
+      {{.order = TurnOrder::kSeeded, .seed = 1, .find_races = true}, std::byte{0xFF}},
+      kLast,
+  };
+  return ExpectSame(ways, kernel);
+}
+
+std::vector<std::byte> ExpectSameOnTwoRuns(const DeviceKernel& kernel) {
+  const Way ways[] = {kFirst, kLast};
+  return ExpectSame(ways, kernel);
 }
 
 std::span<const DType> DeviceTypes() {
