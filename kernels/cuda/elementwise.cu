@@ -100,8 +100,8 @@ int Add(CudaStream stream, const AddArgs& args) {
 int Cast(CudaStream stream, const CastArgs& args) {
   GANTRY_CHECK_EQ(args.from.size, args.to.size);
   int error = 0;
-  WithElementType(args.from.dtype, [&](auto* from) {
-    WithElementType(args.to.dtype, [&](auto* to) {
+  WithDeviceElementType(args.from.dtype, [&](auto* from) {
+    WithDeviceElementType(args.to.dtype, [&](auto* to) {
       error = Run(stream, Typed(args.from, from), Typed(args.from, from), Typed(args.to, to),
                   args.to.size, First{});
     });
@@ -111,7 +111,7 @@ int Cast(CudaStream stream, const CastArgs& args) {
 
 int Scale(CudaStream stream, VectorView values, float factor) {
   int error = 0;
-  WithElementType(values.dtype, [&](auto* type) {
+  WithDeviceElementType(values.dtype, [&](auto* type) {
     auto* data = Typed(values, type);
     error = Run(stream, data, data, data, values.size, Product{factor});
   });
@@ -120,7 +120,7 @@ int Scale(CudaStream stream, VectorView values, float factor) {
 
 int SetZero(CudaStream stream, VectorView values) {
   int error = 0;
-  WithElementType(values.dtype, [&](auto* type) {
+  WithDeviceElementType(values.dtype, [&](auto* type) {
     auto* data = Typed(values, type);
     error = Run(stream, data, data, data, values.size, Zero{});
   });

@@ -1,6 +1,6 @@
 // Element-by-element operations on a CUDA device, as kernels/elementwise.h says what they compute:
-// the same bits as there. Views are of device memory. Each puts its work on the stream, does not
-// wait, and returns a cudaError (0: none).
+// the same bits as there. Cast, Scale and SetZero also take f16. Views are of device memory. Each
+// puts its work on the stream, does not wait, and returns a cudaError (0: none).
 #ifndef GANTRY_KERNELS_CUDA_ELEMENTWISE_H_
 #define GANTRY_KERNELS_CUDA_ELEMENTWISE_H_
 

@@ -129,5 +129,28 @@ TEST(CudaElementwise, Axpy) {
              });
 }
 
+// The host's kernels have no f16: expected are its conversions, element by element.
+TEST(CudaElementwise, HalfPrecision) {
+  constexpr int64_t kSize = 2051;
+  for (const int64_t offset : {0, 1}) {
+    Buffer from(DType::kF32, kSize, offset, 1);
+    Buffer half(DType::kF16, kSize, offset, 2);
+    Buffer wide(DType::kF32, kSize, offset, 3);
+    Buffer zero(DType::kF16, kSize, offset, 4);
+    ImmediateStream stream({.order = TurnOrder::kDescending, .find_races = true});
+    EXPECT_EQ(cuda::Cast(&stream, {.from = from.view(), .to = half.view()}), 0);
+    EXPECT_EQ(cuda::Cast(&stream, {.from = half.view(), .to = wide.view()}), 0);
+    EXPECT_EQ(cuda::Scale(&stream, half.view(), 1.0F / 3), 0);
+    EXPECT_EQ(cuda::SetZero(&stream, zero.view()), 0);
+    EXPECT_THAT(stream.TakeStatus(), IsOk());
+    for (int64_t i = 0; i < kSize; ++i) {
+      const auto rounded = static_cast<float>(Float16(from.view().As<float>()[i]));
+      ASSERT_EQ(wide.view().As<float>()[i], rounded) << i;
+      ASSERT_EQ(half.view().As<Float16>()[i], Float16(rounded * (1.0F / 3))) << i;
+      ASSERT_EQ(zero.view().As<Float16>()[i].bits, 0) << i;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace gantry

@@ -53,21 +53,31 @@ def gantry_cc_binary(name, srcs = None, deps = [], copts = [], features = [], **
         **kwargs
     )
 
-def gantry_cuda_library(name, srcs, hdrs, deps = [], cuda_copts = [], **kwargs):
+def gantry_cuda_library(
+        name,
+        srcs,
+        hdrs,
+        deps = [],
+        cuda_deps = [],
+        cuda_copts = [],
+        **kwargs):
     """Kernels in .cu files and the plain C++ header of their launch functions.
+
+    cuda_deps: other gantry_cuda_library, whose launch functions the sources call.
 
     NAME: compiled by nvcc; without the CUDA toolkit the headers only: callers select their own
     source files with if_cuda. NAME_emulated: the same sources for the CPU, for tests
     (device/cuda/emulation); launch functions take a StreamRunner* there.
     """
     deps = deps + ["//device/cuda:device_code"]
+    built_deps = deps + cuda_deps + ["@cuda//:cudart"]
     cuda_objects(
         name = name + ".objects",
         srcs = if_cuda(srcs),
         hdrs = hdrs,
         copts = cuda_copts,
         tags = ["manual"],
-        deps = deps + ["@cuda//:cudart"],
+        deps = built_deps,
     )
     cc_library(
         name = name,
@@ -75,7 +85,7 @@ def gantry_cuda_library(name, srcs, hdrs, deps = [], cuda_copts = [], **kwargs):
         hdrs = hdrs,
         copts = _COPTS,
         features = _FEATURES,
-        deps = deps + ["@cuda//:cudart"],
+        deps = built_deps,
         **kwargs
     )
     for src in srcs:
@@ -95,7 +105,7 @@ def gantry_cuda_library(name, srcs, hdrs, deps = [], cuda_copts = [], **kwargs):
         copts = _COPTS + ["-O2", "-ffp-contract=off", "-Wno-unknown-pragmas"],
         features = _FEATURES,
         textual_hdrs = srcs,
-        deps = deps + [
+        deps = deps + [dep + "_emulated" for dep in cuda_deps] + [
             "//device/cuda/emulation:device_code",
             "//device/cuda/emulation:stream_runner",
         ],

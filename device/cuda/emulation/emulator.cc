@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -124,11 +125,10 @@ absl::Status Emulator::RunBlock() {
   contributions_ = 0;
   while (ended_ < threads_used_) {
     bool progress = false;
-    DrawOrder(threads_used_);
-    for (const int64_t next : order_) {
-      if (threads_[static_cast<size_t>(next)].state != State::kReady) continue;
-      progress = true;
-      RunTurn(static_cast<int>(next));
+    DrawOrder(static_cast<int64_t>(warps_.size()));
+    const std::vector<int64_t> warp_order = order_;
+    for (const int64_t warp : warp_order) {
+      progress = RunWarp(static_cast<int>(warp)) || progress;
       if (!failure_.empty()) return ErrorAt(failure_);
     }
     if (at_barrier_ > 0 && at_barrier_ + ended_ == threads_used_) {
@@ -138,6 +138,29 @@ absl::Status Emulator::RunBlock() {
     }
   }
   return absl::OkStatus();
+}
+
+bool Emulator::RunWarp(int warp) {
+  const int first = warp * kWarpThreads;
+  const int lanes = std::min(kWarpThreads, threads_used_ - first);
+  int64_t rounds = std::numeric_limits<int64_t>::max();
+  if (options_.order == TurnOrder::kSeeded) {
+    const Random random({.seed = options_.seed, .stream = 1});
+    if (const int64_t drawn = random.Below(8, draws_++); drawn > 0) rounds = drawn;
+  }
+  for (int64_t round = 0; round < rounds; ++round) {
+    bool ran = false;
+    DrawOrder(lanes);
+    for (const int64_t lane : order_) {
+      const int thread = first + static_cast<int>(lane);
+      if (threads_[static_cast<size_t>(thread)].state != State::kReady) continue;
+      ran = true;
+      RunTurn(thread);
+      if (!failure_.empty()) return true;
+    }
+    if (!ran) return round > 0;
+  }
+  return true;
 }
 
 void Emulator::RunTurn(int thread) {

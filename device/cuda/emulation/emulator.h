@@ -28,8 +28,9 @@
 
 namespace gantry {
 
-// In which order threads and blocks take their turns. Results of a kernel without races do not
-// depend on it.
+// In which order blocks, warps and the threads of a warp take their turns. A warp goes as far as it
+// can (drawn: as far or some turns far) before the next has a turn, so that one runs ahead of the
+// others up to the next barrier. Results of a kernel without races do not depend on it.
 enum class TurnOrder : uint8_t { kAscending, kDescending, kSeeded };
 
 struct EmulatorOptions {
@@ -43,7 +44,7 @@ class Emulator {
  public:
   static constexpr int kWarpThreads = 32;
   static constexpr int kBlockThreadsMax = 1024;
-  static constexpr size_t kLaneBytesMax = 64;  // that a lane gives in an exchange
+  static constexpr size_t kLaneBytesMax = 80;  // that a lane gives in an exchange
 
   // Errors: kInvalidArgument for a shape that no GPU takes.
   static absl::Status CheckShape(std::string_view kernel, const LaunchShape& shape);
@@ -103,6 +104,8 @@ class Emulator {
   };
 
   absl::Status RunBlock();
+  // Whether any of its threads had a turn.
+  bool RunWarp(int warp);
   void RunTurn(int thread);
   // A permutation of the numbers below `count`.
   void DrawOrder(int64_t count);

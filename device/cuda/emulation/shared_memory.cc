@@ -79,6 +79,7 @@ std::byte* SharedMemory::Place(const void* key, std::string_view name, int64_t b
   }
   variable_bytes_ += bytes;
   used_ = offset + bytes;
+  shows_barrier_ = false;
   variables_.push_back({.key = key, .name = std::string(name), .offset = offset, .bytes = bytes});
   Unmark(memory_ + offset, bytes);
   std::memset(memory_ + offset, static_cast<int>(kPattern), static_cast<size_t>(bytes));
@@ -97,7 +98,8 @@ bool SharedMemory::Sees(Writer writer, int thread) {
 }
 
 void SharedMemory::BeginTurn(int thread) {
-  if (!find_races_) return;
+  if (!find_races_ || (shows_barrier_ && !written_)) return;
+  shows_barrier_ = !written_;
   for (const Named& variable : variables_) {
     const auto from = static_cast<size_t>(variable.offset);
     const auto count = static_cast<size_t>(variable.bytes);
@@ -150,9 +152,11 @@ void SharedMemory::SyncWarp(int warp) {
 
 void SharedMemory::EndInterval() {
   if (!find_races_) return;
+  if (!written_) return;
   at_barrier_ = merged_;
   std::ranges::fill(writers_, kNobody);
   written_ = false;
+  shows_barrier_ = false;
 }
 
 bool SharedMemory::BeforeAtomic(void* address, int64_t bytes) {

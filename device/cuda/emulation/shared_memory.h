@@ -31,6 +31,7 @@ class SharedMemory {
   // Forgets all variables. `dynamic_bytes`: of the one that the launch brings.
   void BeginBlock(int64_t dynamic_bytes);
   std::byte* dynamic() const { return dynamic_; }
+  bool finds_races() const { return find_races_; }
   // The variable that `key` identifies, made when it is asked for first. Null: no room.
   std::byte* Variable(const void* key, std::string_view name, int64_t bytes, int64_t alignment);
 
@@ -76,6 +77,7 @@ class SharedMemory {
   std::vector<std::byte> shown_;       // what the thread whose turn it is found
   std::vector<Writer> writers_;        // by byte
   bool written_ = false;               // any byte, since the barrier
+  bool shows_barrier_ = false;         // the memory and shown_ are at_barrier_
 };
 
 }  // namespace gantry
