@@ -84,9 +84,6 @@ absl::Status CheckOptions(const ChunkLayout::Options& options) {
                            " elements: it must be a positive multiple of ",
                            kChunkGranularityElements, " and at most ", kChunkElementsMax);
   }
-  if (options.gradient_dtype != DType::kBF16 && options.gradient_dtype != DType::kF32) {
-    return InvalidArgument("gradients in ", options.gradient_dtype, ": they must be bf16 or f32");
-  }
   return CheckSupported(options.optimizer, options.state_format);
 }
 

@@ -103,7 +103,7 @@ class ChunkLayout {
  public:
   struct Options {
     int64_t chunk_elements;  // a positive multiple of kChunkGranularityElements
-    DType gradient_dtype;    // kBF16 or kF32; f32 parameters always have f32 gradients
+    DType gradient_dtype;    // f32 parameters always have f32 gradients
     OptimizerKind optimizer = OptimizerKind::kAdamW;
     StateFormat state_format = StateFormat::kF32;
   };

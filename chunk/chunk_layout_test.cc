@@ -282,6 +282,7 @@ TEST(ChunkLayoutTest, BlocksAndSlotsByGroup) {
   for (const KindCase& c : std::vector<KindCase>{{kBF16, kTrainable, kBF16, {1, 1, 2, 2, 2}},
                                                  {kBF16, kTrainable, kF32, {1, 2, 2, 2, 2}},
                                                  {kF16, kTrainable, kBF16, {1, 1, 2, 2, 2}},
+                                                 {kF16, kTrainable, kF16, {1, 1, 2, 2, 2}},
                                                  {kF32, kTrainable, kBF16, {2, 2, 0, 2, 2}},
                                                  {kF32, kTrainable, kF32, {2, 2, 0, 2, 2}},
                                                  {kBF16, kFrozen, kBF16, {1, 0, 0, 0, 0}},
@@ -504,8 +505,6 @@ TEST_F(ChunkLayoutErrorTest, ChunkSizesAndGradients) {
     ExpectInvalid({Tensor("a", {1})}, {}, BF16Options(elements),
                   HasSubstr(StrCat("a chunk of ", elements, " elements")));
   }
-  ExpectInvalid({Tensor("a", {1})}, {}, {.chunk_elements = kGranule, .gradient_dtype = DType::kF16},
-                HasSubstr("f16"));
 }
 
 TEST_F(ChunkLayoutErrorTest, TooManyChunks) {

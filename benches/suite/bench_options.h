@@ -28,6 +28,7 @@ struct BenchOptions {
   Nanoseconds turn = 0;     // of one measurement that ends by time; 0: by effort
   Bytes size = Bytes(0);    // data each benchmark works on; 0: its own choice by effort
   int threads = 0;          // of compute; 0: all processors
+  std::string only;         // of `train`: measures cases whose names contain it
   std::string fio = "fio";  // program beside which `io` is measured
   IoPreference io = IoPreference::kAuto;
   double model_parameters = 7e9;  // of the model whose wear of the drive is computed

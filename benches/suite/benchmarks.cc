@@ -22,6 +22,7 @@
 #include "benches/suite/plan_benchmark.h"
 #include "benches/suite/report.h"
 #include "benches/suite/sweep_benchmark.h"
+#include "benches/suite/train_benchmark.h"
 #include "benches/suite/transfer_benchmark.h"
 
 namespace gantry {
@@ -40,6 +41,9 @@ constexpr std::array<Entry, 8> kEntries = {
     Entry{"lease", RunLeaseBenchmark},       Entry{"accumulation", RunAccumulationBenchmark},
     Entry{"plan", RunPlanBenchmark},         Entry{"load", RunLoadBenchmark}};
 
+// Not among all: it takes minutes.
+constexpr std::string_view kTrain = "train";
+
 absl::StatusOr<BenchReport> RunAll(const BenchOptions& options) {
   BenchReport all{.bench = std::string(kAll), .machine = {}, .rows = {}};
   for (const Entry& entry : kEntries) {
@@ -57,12 +61,14 @@ absl::StatusOr<BenchReport> RunAll(const BenchOptions& options) {
 std::vector<std::string> BenchmarkNames() {
   std::vector<std::string> names;
   for (const Entry& entry : kEntries) names.emplace_back(entry.name);
+  names.emplace_back(kTrain);
   names.emplace_back(kAll);
   return names;
 }
 
 absl::StatusOr<BenchReport> RunBenchmark(std::string_view name, const BenchOptions& options) {
   if (name == kAll) return RunAll(options);
+  if (name == kTrain) return RunTrainBenchmark(options);
   const auto* const entry = std::find_if(kEntries.begin(), kEntries.end(),
                                          [name](const Entry& e) { return e.name == name; });
   if (entry != kEntries.end()) return entry->run(options);

@@ -14,7 +14,7 @@
 namespace gantry {
 
 // "io", "transfer", "adam", "sweep", "lease", "accumulation", "plan", "load", and "all", which is
-// these in turn in one report.
+// these in turn in one report; and "train", which takes minutes.
 std::vector<std::string> BenchmarkNames();
 
 // Blocks for up to a minute each. Errors: as UnknownBenchmark for another name; what the benchmark

@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "kernels/elementwise.h"
+#include "trainer/autograd/widened_tensor.h"
 
 namespace gantry {
 namespace {
@@ -107,9 +108,27 @@ absl::Status Tape::RunLeased(std::string_view name, Phase phase, std::span<const
   if (wanted.empty()) return Run(parameters, kernels);
   GANTRY_ASSIGN_OR_RETURN(const Lease lease, context_.store->Acquire(wanted, name, phase));
   for (int i = 0; i < lease.size(); ++i) {
+    if (HasHalves(lease[i])) return RunWidened(lease, positions, kernels);
     parameters.Set(positions[static_cast<size_t>(i)], lease[i]);
   }
   return Run(parameters, kernels);
+}
+
+absl::Status Tape::RunWidened(const Lease& lease, std::span<const int> positions, Kernels kernels) {
+  absl::InlinedVector<WidenedTensor, Lease::kTensorsMax> widened;
+  LeasedParameters parameters;
+  for (int i = 0; i < lease.size(); ++i) {
+    GANTRY_ASSIGN_OR_RETURN(WidenedTensor tensor,
+                            WidenedTensor::Create(context_.store->arena(), lease[i]));
+    parameters.Set(positions[static_cast<size_t>(i)], tensor.tensor());
+    widened.push_back(std::move(tensor));
+  }
+  return Run(parameters, [&](const LeasedParameters& leased) {
+    for (const WidenedTensor& tensor : widened) tensor.Load(*context_.kernels.team);
+    GANTRY_RETURN_IF_ERROR(kernels(leased));
+    for (const WidenedTensor& tensor : widened) tensor.Store(*context_.kernels.team);
+    return absl::OkStatus();
+  });
 }
 
 absl::Status Tape::Run(const LeasedParameters& parameters, Kernels kernels) {

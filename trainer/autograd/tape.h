@@ -87,6 +87,8 @@ struct GradientTarget {
   Accumulate accumulate;
 };
 
+// Kernels know f32 and bf16. Parameters and gradients that are f16 in the store are f32 copies to
+// them, in memory of the arena that lasts as long as the operator.
 class Tape {
  public:
   enum class Mode {
@@ -156,6 +158,9 @@ class Tape {
   absl::Status Run(const LeasedParameters& parameters, Kernels kernels);
   absl::Status RunLeased(std::string_view name, Phase phase, std::span<const BackwardUse> uses,
                          Kernels kernels);
+  // With what is f16 in the lease as f32 in scratch memory; `positions` are those in the operator's
+  // list.
+  absl::Status RunWidened(const Lease& lease, std::span<const int> positions, Kernels kernels);
   void CountUse(const Parameter& parameter);
   void StrikeUse(const Parameter& parameter);
   // Runs and removes nodes until `count` are left.

@@ -35,9 +35,9 @@
 #include "trainer/booster/gemini_plugin.h"
 #include "trainer/booster/metrics.h"
 #include "trainer/booster/run_config.h"
+#include "trainer/booster/run_data.h"
 #include "trainer/booster/testing/tiny_run.h"
 #include "trainer/booster/trainer.h"
-#include "trainer/data/byte_corpus.h"
 
 namespace gantry {
 namespace {
@@ -88,13 +88,10 @@ class AccumulationOrderTest : public ::testing::Test {
     return *std::move(text);
   }
 
-  ByteCorpus Corpus(const RunConfig& config) {
-    auto corpus =
-        ByteCorpus::Load(files_, {.files = config.data.files,
-                                  .sequence_length = config.data.sequence_length,
-                                  .validation_fraction = config.data.validation_fraction});
-    GANTRY_CHECK_OK(corpus.status());
-    return *std::move(corpus);
+  std::unique_ptr<RunData> Data(const RunConfig& config) {
+    auto data = RunData::Open(files_, config, nullptr);
+    GANTRY_CHECK_OK(data.status());
+    return *std::move(data);
   }
 
   absl::StatusOr<Outcome> RunOver(Trainer::Options options, Report* report) {
@@ -124,9 +121,10 @@ class AccumulationOrderTest : public ::testing::Test {
   // On the in-memory store.
   absl::StatusOr<Outcome> Plain(const RunConfig& config, Report* report = nullptr) {
     TinyMachine machine(config);
-    const ByteCorpus corpus = Corpus(config);
+    const std::unique_ptr<RunData> data = Data(config);
     return RunOver({.config = &config,
-                    .corpus = &corpus,
+                    .training = &data->training(),
+                    .validation = data->validation(),
                     .context = machine.context(),
                     .clock = &machine.clock(),
                     .logger = &machine.logger(),
@@ -149,9 +147,10 @@ class AccumulationOrderTest : public ::testing::Test {
                                                   .clock = &clock,
                                                   .logger = &logger,
                                                   .files = &files_}));
-    const ByteCorpus corpus = Corpus(config);
+    const std::unique_ptr<RunData> data = Data(config);
     auto outcome = RunOver({.config = &config,
-                            .corpus = &corpus,
+                            .training = &data->training(),
+                            .validation = data->validation(),
                             .context = plugin->context(),
                             .engine = &plugin->engine(),
                             .clock = &clock,

@@ -13,6 +13,7 @@
 #include "base/tier.h"
 #include "gemini/engine.h"
 #include "gemini/parameter_store.h"
+#include "trainer/checkpoint/manifest.h"
 
 namespace gantry {
 
@@ -75,11 +76,6 @@ enum class RunEnd {
   kFinished,
   kStopped,       // somebody asked
   kStoppedEarly,  // the validation loss no longer falls
-};
-
-struct BestEvaluation {
-  int64_t step;
-  double loss;
 };
 
 struct TrainingSummary {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "base/bytes.h"
@@ -15,7 +16,9 @@
 #include "device/device.h"
 #include "gemini/optimizer_step.h"
 #include "trainer/booster/learning_rate.h"
+#include "trainer/booster/loss_scale.h"
 #include "trainer/booster/token_sampler.h"
+#include "trainer/chat_template/civil_time.h"
 #include "trainer/data/byte_corpus.h"
 #include "trainer/models/decoder_config.h"
 
@@ -62,6 +65,7 @@ absl::Status ValidateData(const RunConfig& config) {
     return InvalidArgument("data: sequence_length x batch_size is more than ",
                            kTokensPerMicroBatchMax, " tokens: use data.accumulation");
   }
+  GANTRY_RETURN_IF_ERROR(Within(ParseDate(data.date).status(), "data.date"));
   if (data.files.empty()) {
     return InvalidArgument("data.files: name the text to train on, as in --data.files=book.txt");
   }
@@ -84,13 +88,40 @@ DecoderConfig DefaultModel() {
 
 absl::Status ValidateModel(const RunConfig& config) {
   GANTRY_RETURN_IF_ERROR(Within(ValidateDecoderConfig(config.model), "model"));
-  if (config.model.vocabulary != kByteVocabulary) {
+  if (config.model_path.empty() && config.model.vocabulary != kByteVocabulary) {
     return InvalidArgument("model.vocabulary: text is bytes, so it must be ", kByteVocabulary,
                            ", not ", config.model.vocabulary);
   }
   GANTRY_RETURN_IF_ERROR(ValidateMemory(config.memory));
+  for (const std::string& stop : config.generate.stop) {
+    if (stop.empty()) return InvalidArgument("generate.stop: an empty text stops nothing");
+  }
   return Within(ValidateSampling(config.generate.sampling), "generate");
 }
+
+namespace {
+
+// What looks at evaluations needs them.
+absl::Status ValidateEvaluation(const RunConfig& config) {
+  const TrainConfig& train = config.train;
+  const char* key = train.early_stop_evaluations > 0 ? "train.early_stop_evaluations"
+                    : train.keep_best                ? "train.keep_best"
+                                                     : nullptr;
+  if (key == nullptr) return absl::OkStatus();
+  if (train.eval_every == 0) {
+    return InvalidArgument(key, ": needs evaluations: set train.eval_every");
+  }
+  if (config.data.validation_fraction == 0.0) {
+    return InvalidArgument(key, ": needs text to evaluate on: set data.validation_fraction");
+  }
+  if (train.keep_best && train.checkpoint_dir.empty()) {
+    return InvalidArgument("train.keep_best: needs a folder to keep it in: set ",
+                           "train.checkpoint_dir");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 absl::Status ValidateTraining(const RunConfig& config) {
   GANTRY_RETURN_IF_ERROR(ValidateModel(config));
@@ -99,6 +130,16 @@ absl::Status ValidateTraining(const RunConfig& config) {
   GANTRY_RETURN_IF_ERROR(Within(CheckUpdateOrder(config.optimizer.kind, config.memory.update_order),
                                 "memory.update_order"));
   GANTRY_RETURN_IF_ERROR(Within(ValidateSchedule(ScheduleOf(config)), "schedule"));
+  if (config.model.parameter_dtype == DType::kF16) {
+    GANTRY_RETURN_IF_ERROR(
+        Within(ValidateLossScale(config.optimizer.loss_scale), "optimizer.initial_loss_scale"));
+  }
+  GANTRY_RETURN_IF_ERROR(ValidateEvaluation(config));
+  if (!config.train.save_model.empty() && config.model_path.empty()) {
+    return InvalidArgument(
+        "train.save_model: a model over bytes has no tokenizer that others could ",
+        "read; name a folder to begin with in model.path");
+  }
   return ValidateData(config);
 }
 
@@ -126,6 +167,10 @@ LearningRateSchedule ScheduleOf(const RunConfig& config) {
     schedule.total_steps = std::max(config.train.steps, schedule.warmup_steps);
   }
   return schedule;
+}
+
+DType ComputeDTypeOf(const DecoderConfig& model) {
+  return model.parameter_dtype == DType::kF16 ? DType::kF32 : model.parameter_dtype;
 }
 
 DType GradientDTypeOf(const RunConfig& config) {

@@ -21,7 +21,11 @@
 #include "placement_policy/policy.h"
 #include "placement_policy/trace_file.h"
 #include "trainer/booster/learning_rate.h"
+#include "trainer/booster/loss_scale.h"
+#include "trainer/booster/parameter_groups.h"
 #include "trainer/booster/token_sampler.h"
+#include "trainer/data/example_encoder.h"
+#include "trainer/data/example_token_source.h"
 #include "trainer/models/decoder_config.h"
 
 namespace gantry {
@@ -32,6 +36,11 @@ struct DataConfig {
   int64_t batch_size = 8;    // sequences per micro-batch
   int64_t accumulation = 1;  // micro-batches per step
   double validation_fraction = 0.05;
+  // Of files of examples.
+  Packing packing = Packing::kPacked;
+  ScoredTurns scored_turns = ScoredTurns::kAll;
+  bool skip_bad_lines = false;
+  std::string date = "2024-07-26";  // that chat templates see
   uint64_t seed = 1;
 };
 
@@ -43,6 +52,8 @@ struct OptimizerConfig {
   double epsilon = 1e-8;
   double weight_decay = 0.1;
   double max_gradient_norm = 1.0;  // 0: no clipping
+  std::vector<ParameterGroup> groups = {};
+  LossScaleOptions loss_scale;  // of f16 only
 };
 
 struct MemoryConfig {
@@ -79,10 +90,14 @@ struct TrainConfig {
   std::string checkpoint_dir;  // empty: nothing is saved
   int64_t checkpoint_every = 100;
   int64_t keep = 2;
+  bool keep_best = false;       // beside those: that of the lowest validation loss
   std::string resume = "auto";  // "auto", "never", or the path of a checkpoint
   int64_t log_every = 1;
   int64_t eval_every = 50;  // 0: never
   int64_t eval_batches = 8;
+  int64_t early_stop_evaluations = 0;   // without improvement, then the run ends; 0: it does not
+  double early_stop_improvement = 0.0;  // what counts as one: more than this
+  std::string save_model;       // a new Hugging Face folder for the trained model; empty: none
   std::string log_file;         // JSON lines; empty: none
   std::string tensorboard_dir;  // event files; empty: none
   std::string trace_file;       // for the Perfetto viewer; empty: none
@@ -93,7 +108,11 @@ struct TrainConfig {
 struct GenerateConfig {
   std::string checkpoint;  // a checkpoint or a directory of them
   std::string prompt = "\n";
+  std::string prompts_file;  // a prompt a line, instead of `prompt`; empty: none
+  bool chat = false;         // a prompt is a message to the model\'s chat template
+  int64_t batch = 8;         // prompts that go through the model together
   int64_t tokens = 256;
+  std::vector<std::string> stop = {};  // texts that end a text
   SamplingOptions sampling{.temperature = 0.8, .top_k = 40, .top_p = 1.0, .seed = 1};
 };
 
@@ -101,6 +120,9 @@ struct GenerateConfig {
 DecoderConfig DefaultModel();
 
 struct RunConfig {
+  // A Hugging Face folder that the model and its tokenizer come from, and then says the shape;
+  // empty: `model`, over bytes.
+  std::string model_path;
   DecoderConfig model = DefaultModel();
   DataConfig data;
   OptimizerConfig optimizer;
@@ -109,6 +131,11 @@ struct RunConfig {
   TrainConfig train;
   GenerateConfig generate;
 };
+
+// Settings of a checkpoint beside those of the config, where the model came from a folder.
+inline constexpr char kModelConfigSetting[] = "model.config";  // its config.json
+inline constexpr char kModelPathSetting[] = "model.path";      // the folder
+inline constexpr char kTokenizerSetting[] = "tokenizer";       // its fingerprint
 
 // Whether the parts fit together, beyond each value's own range. Errors: kInvalidArgument naming
 // the key.
@@ -121,6 +148,8 @@ double Beta1Of(const OptimizerConfig& optimizer);
 double Beta2Of(const OptimizerConfig& optimizer);
 // With the end of the decay, where none is given, at the last step (but not within the warm-up).
 LearningRateSchedule ScheduleOf(const RunConfig& config);
+// Of activations: that of the parameters, but f32 for f16, in which the CPU cannot compute.
+DType ComputeDTypeOf(const DecoderConfig& model);
 // Micro-batches add up in f32; a single one needs no more than the parameters' own type.
 DType GradientDTypeOf(const RunConfig& config);
 // config.train.threads, or the CPUs that this process may use.

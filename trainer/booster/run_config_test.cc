@@ -68,6 +68,23 @@ TEST(RunConfig, ContradictionsNameTheKey) {
          c.schedule.warmup_steps = 11;
          c.schedule.total_steps = 10;
        }},
+      {"train.early_stop_evaluations: needs evaluations: set train.eval_every",
+       [](RunConfig& c) {
+         c.train.early_stop_evaluations = 1;
+         c.train.eval_every = 0;
+       }},
+      {"train.keep_best: needs text to evaluate on: set data.validation_fraction",
+       [](RunConfig& c) {
+         c.train.keep_best = true;
+         c.data.validation_fraction = 0.0;
+       }},
+      {"train.keep_best: needs a folder to keep it in: set train.checkpoint_dir",
+       [](RunConfig& c) { c.train.keep_best = true; }},
+      {"optimizer.initial_loss_scale: a loss scale must be",
+       [](RunConfig& c) {
+         c.model.parameter_dtype = DType::kF16;
+         c.optimizer.loss_scale.initial = 0x1p25;
+       }},
       {"data.sequence_length: ", [](RunConfig& c) { c.data.sequence_length = 1025; }},
       {"data: sequence_length x batch_size", [](RunConfig& c) { c.data.batch_size = 1 << 19; }},
   };

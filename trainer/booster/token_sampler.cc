@@ -23,16 +23,19 @@ struct Candidate {
   double weight;  // its logit, then its unnormalised probability
 };
 
-// The most likely first.
-std::vector<Candidate> SortedCandidates(std::span<const float> logits) {
+// The `count` most likely, the most likely first.
+std::vector<Candidate> MostLikely(std::span<const float> logits, size_t count) {
   std::vector<Candidate> candidates;
   candidates.reserve(logits.size());
   for (size_t i = 0; i < logits.size(); ++i) {
     candidates.push_back({.token = static_cast<int32_t>(i), .weight = logits[i]});
   }
-  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-    return a.weight != b.weight ? a.weight > b.weight : a.token < b.token;
-  });
+  const auto end = candidates.begin() + static_cast<ptrdiff_t>(count);
+  std::partial_sort(candidates.begin(), end, candidates.end(),
+                    [](const Candidate& a, const Candidate& b) {
+                      return a.weight != b.weight ? a.weight > b.weight : a.token < b.token;
+                    });
+  candidates.erase(end, candidates.end());
   return candidates;
 }
 
@@ -55,6 +58,29 @@ size_t NucleusSize(std::span<const Candidate> candidates, double top_p) {
 
 }  // namespace
 
+SeenTokens::SeenTokens(std::span<const int32_t> tokens) {
+  for (const int32_t token : tokens) Add(token);
+}
+
+void SeenTokens::Add(int32_t token) {
+  GANTRY_CHECK_GE(token, 0);
+  const auto index = static_cast<size_t>(token);
+  if (seen_.size() <= index) seen_.resize(index + 1, false);
+  if (seen_[index]) return;
+  seen_[index] = true;
+  tokens_.push_back(token);
+}
+
+void SeenTokens::Penalize(std::span<float> logits, double penalty) const {
+  if (penalty == 1.0) return;
+  const auto factor = static_cast<float>(penalty);
+  for (const int32_t token : tokens_) {
+    GANTRY_CHECK_LT(token, std::ssize(logits));
+    float& logit = logits[static_cast<size_t>(token)];
+    logit = logit < 0.0F ? logit * factor : logit / factor;
+  }
+}
+
 absl::Status ValidateSampling(const SamplingOptions& options) {
   if (!std::isfinite(options.temperature) || options.temperature < 0.0) {
     return InvalidArgument("temperature must be finite and not negative, not ",
@@ -63,6 +89,10 @@ absl::Status ValidateSampling(const SamplingOptions& options) {
   if (options.top_k < 0) return InvalidArgument("top_k must not be negative, as ", options.top_k);
   if (!(options.top_p > 0.0 && options.top_p <= 1.0)) {
     return InvalidArgument("top_p must be above 0 and at most 1, not ", options.top_p);
+  }
+  if (!std::isfinite(options.repetition_penalty) || options.repetition_penalty <= 0.0) {
+    return InvalidArgument("repetition_penalty must be finite and positive, not ",
+                           options.repetition_penalty);
   }
   return absl::OkStatus();
 }
@@ -74,15 +104,15 @@ absl::StatusOr<int32_t> SampleToken(std::span<const float> logits, const Samplin
   if (std::any_of(logits.begin(), logits.end(), [](float value) { return std::isnan(value); })) {
     return InvalidArgument("the model's logits are not numbers; its training has diverged");
   }
-  std::vector<Candidate> candidates = SortedCandidates(logits);
+  size_t count = logits.size();
+  if (options.top_k > 0) count = std::min(count, static_cast<size_t>(options.top_k));
+  if (options.temperature == 0.0) count = 1;
+  std::vector<Candidate> candidates = MostLikely(logits, count);
   if (!std::isfinite(candidates.front().weight)) {
     return InvalidArgument("the model's largest logit is ", candidates.front().weight);
   }
   if (options.temperature == 0.0) return candidates.front().token;
 
-  if (options.top_k > 0 && options.top_k < static_cast<int64_t>(candidates.size())) {
-    candidates.resize(static_cast<size_t>(options.top_k), {.token = 0, .weight = 0.0});
-  }
   const double largest = candidates.front().weight;
   for (Candidate& candidate : candidates) {
     candidate.weight = std::exp((candidate.weight - largest) / options.temperature);

@@ -165,5 +165,26 @@ TEST(TokenSampler, RefusesImpossibleOptions) {
   }
 }
 
+TEST(SeenTokens, PenalizesWhatWasThereOnce) {
+  const std::vector<int32_t> prompt = {1, 3, 1};
+  SeenTokens seen(prompt);
+  seen.Add(0);
+  seen.Add(3);
+  std::vector<float> logits = {2.0F, -1.0F, 5.0F, 0.0F, -3.0F};
+  seen.Penalize(logits, 2.0);
+  EXPECT_THAT(logits, ::testing::ElementsAre(1.0F, -2.0F, 5.0F, 0.0F, -3.0F));
+  seen.Penalize(logits, 1.0);
+  EXPECT_THAT(logits, ::testing::ElementsAre(1.0F, -2.0F, 5.0F, 0.0F, -3.0F));
+}
+
+TEST(TokenSampler, RefusesPenaltiesThatAreNone) {
+  EXPECT_THAT(ValidateSampling({.repetition_penalty = 1.3}), IsOk());
+  for (const double penalty : {0.0, -1.0, std::numeric_limits<double>::infinity(),
+                               std::numeric_limits<double>::quiet_NaN()}) {
+    EXPECT_THAT(ValidateSampling({.repetition_penalty = penalty}),
+                StatusIs(absl::StatusCode::kInvalidArgument, "repetition_penalty"));
+  }
+}
+
 }  // namespace
 }  // namespace gantry

@@ -1,11 +1,11 @@
 #include "trainer/booster/trainer.h"
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,21 +16,25 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/dtype.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "base/tier.h"
 #include "gemini/engine.h"
 #include "gemini/parameter_store.h"
 #include "trainer/booster/learning_rate.h"
+#include "trainer/booster/loss_scale.h"
 #include "trainer/booster/metrics.h"
+#include "trainer/booster/parameter_groups.h"
 #include "trainer/booster/parameter_hash.h"
 #include "trainer/booster/run_config.h"
+#include "trainer/booster/text_codec.h"
 #include "trainer/booster/text_generator.h"
+#include "trainer/booster/training_batch.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/checkpoint_directory.h"
 #include "trainer/checkpoint/manifest.h"
-#include "trainer/data/batch_sampler.h"
-#include "trainer/data/byte_corpus.h"
+#include "trainer/data/token_source.h"
 #include "trainer/models/decoder.h"
 #include "trainer/models/decoder_config.h"
 #include "trainer/models/decoder_weights.h"
@@ -38,17 +42,9 @@
 namespace gantry {
 namespace {
 
-constexpr char kEvaluateKey[] = "evaluate";
 constexpr size_t kSettingsNamed = 4;  // in a warning
 // Layer by layer should move blocks in at most so much of the time that one by one takes.
 constexpr double kWorthwhile = 0.95;
-
-TokenBatch ViewOf(const SampledTokens& sampled) {
-  return {.sequences = sampled.sequences,
-          .length = sampled.length,
-          .tokens = sampled.tokens,
-          .targets = sampled.targets};
-}
 
 int64_t ElementsOf(const DecoderModel& model) {
   int64_t elements = 0;
@@ -63,23 +59,16 @@ std::array<Bytes, kTierCount> TierBytes(const EngineStatistics& statistics) {
 
 }  // namespace
 
-Trainer::Trainer(Options options, BatchSampler training, std::optional<BatchSampler> validation)
-    : options_(std::move(options)), training_(training), validation_(validation) {}
+Trainer::Trainer(Options options)
+    : options_(std::move(options)),
+      groups_(options_.config->optimizer.groups, options_.config->optimizer.weight_decay) {}
 
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(Options options) {
   const RunConfig& config = *options.config;
   GANTRY_RETURN_IF_ERROR(ValidateTraining(config));
-  const BatchSampler::Options sampling{.seed = config.data.seed,
-                                       .sequence_length = config.data.sequence_length};
-  GANTRY_ASSIGN_OR_RETURN(BatchSampler training,
-                          BatchSampler::Create(options.corpus->training(), sampling));
-  std::optional<BatchSampler> validation;
-  if (!options.corpus->validation().empty() && config.train.eval_every > 0) {
-    GANTRY_ASSIGN_OR_RETURN(validation,
-                            BatchSampler::Create(options.corpus->validation(), sampling));
-  }
-  options.settings["data.fingerprint"] = options.corpus->fingerprint();
-  auto trainer = std::unique_ptr<Trainer>(new Trainer(std::move(options), training, validation));
+  if (config.train.eval_every == 0) options.validation = nullptr;
+  options.settings["data.fingerprint"] = options.training->fingerprint();
+  auto trainer = std::unique_ptr<Trainer>(new Trainer(std::move(options)));
   // First what fails fast.
   if (!config.train.checkpoint_dir.empty()) {
     GANTRY_ASSIGN_OR_RETURN(trainer->checkpoints_,
@@ -87,17 +76,34 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(Options options) {
                                                        .path = config.train.checkpoint_dir,
                                                        .keep = config.train.keep}));
   }
-  GANTRY_ASSIGN_OR_RETURN(trainer->model_,
-                          DecoderModel::Create(trainer->options_.context, config.model, {}));
+  GANTRY_RETURN_IF_ERROR(trainer->RegisterModel());
   GANTRY_RETURN_IF_ERROR(trainer->DryRun());
   GANTRY_RETURN_IF_ERROR(trainer->options_.context.store->Seal());
   GANTRY_RETURN_IF_ERROR(trainer->FindStart());
   return trainer;
 }
 
+absl::Status Trainer::RegisterModel() {
+  const RunConfig& config = *options_.config;
+  GANTRY_ASSIGN_OR_RETURN(
+      model_, DecoderModel::Create(
+                  options_.context, config.model,
+                  {.trainability = {},
+                   .options = [this](std::string_view name, const RegistrationOptions& implied) {
+                     return groups_.For(name, implied);
+                   }}));
+  std::vector<std::string> names;
+  for (const RegisteredTensor& tensor : model_->weights().tensors) names.push_back(tensor.name);
+  GANTRY_RETURN_IF_ERROR(CheckGroupsAreUsed(config.optimizer.groups, names));
+  if (config.model.parameter_dtype == DType::kF16) {
+    position_.loss_scale = LossScale{.scale = config.optimizer.loss_scale.initial, .good_steps = 0};
+  }
+  return absl::OkStatus();
+}
+
 // Shows the store the steps that will come.
 absl::Status Trainer::DryRun() {
-  if (validation_.has_value()) GANTRY_RETURN_IF_ERROR(EvaluateStep().status());
+  if (evaluates()) GANTRY_RETURN_IF_ERROR(EvaluateStep().status());
   GANTRY_RETURN_IF_ERROR(ChooseOrder());
   return DryTrainStep();
 }
@@ -153,6 +159,7 @@ absl::Status Trainer::FindStart() {
 }
 
 absl::Status Trainer::StartFresh() {
+  if (options_.initialize) return options_.initialize(*options_.context.store);
   return model_->InitializeWeights(options_.config->train.seed);
 }
 
@@ -160,16 +167,30 @@ absl::Status Trainer::Resume(const std::string& path) {
   GANTRY_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options_.files, path));
   GANTRY_RETURN_IF_ERROR(checkpoint.Restore(*options_.context.store));
   WarnOfOtherSettings(checkpoint.manifest().settings);
+  const std::optional<LossScale> fresh_scale = position_.loss_scale;
   position_ = checkpoint.manifest().position;
+  if (fresh_scale.has_value() != position_.loss_scale.has_value()) {
+    position_.loss_scale = fresh_scale;  // of another type than the checkpoint
+  }
+  summary_.validation_best = position_.best;
   first_step_ = position_.step;
   saved_step_ = position_.step;
   checkpoint_ = checkpoint.path();
-  return absl::OkStatus();
+  // A crash may have come after the save and before it was named the best.
+  const bool is_best = position_.best.has_value() && position_.best->step == position_.step;
+  if (!options_.config->train.keep_best || !is_best || checkpoints_ == nullptr) {
+    return absl::OkStatus();
+  }
+  const bool is_newest =
+      !checkpoints_->names().empty() &&
+      checkpoint_ == StrCat(checkpoints_->path(), "/", checkpoints_->names().front());
+  return is_newest ? checkpoints_->MarkNewestBest() : absl::OkStatus();
 }
 
 void Trainer::WarnOfOtherSettings(const RunSettings& saved) const {
   std::vector<std::string> other;
   for (const auto& [key, value] : options_.settings) {
+    if (key == kModelPathSetting) continue;  // a place, not a number
     const auto found = saved.find(key);
     if (found == saved.end() || found->second != value) other.push_back(key);
   }
@@ -213,13 +234,20 @@ absl::StatusOr<TrainingSummary> Trainer::Finish() {
   GANTRY_ASSIGN_OR_RETURN(summary_.parameter_hash, HashParameters(*options_.context.store));
   summary_.step = position_.step;
   summary_.checkpoint = checkpoint_;
+  if (summary_.end == RunEnd::kFinished && stopped_early()) summary_.end = RunEnd::kStoppedEarly;
   if (options_.engine != nullptr) summary_.engine = options_.engine->statistics();
   return summary_;
 }
 
 absl::Status Trainer::RunSteps(int64_t steps, Settle settle) {
-  Start();
-  for (int64_t i = 0; i < steps && position_.step < options_.config->train.steps; ++i) {
+  if (!started_) {
+    Start();
+    // What a stop in a hurry left undone after the last step.
+    if (evaluation_is_due() && position_.step > position_.evaluated_step) {
+      GANTRY_RETURN_IF_ERROR(DoWhatIsDue());
+    }
+  }
+  for (int64_t i = 0; i < steps && !finished(); ++i) {
     if (stopping()) {
       summary_.end = RunEnd::kStopped;
       break;
@@ -235,7 +263,7 @@ absl::Status Trainer::RunSteps(int64_t steps, Settle settle) {
 absl::Status Trainer::DoWhatIsDue() {
   const TrainConfig& train = options_.config->train;
   const bool last = position_.step == train.steps;
-  if (validation_.has_value() && (last || Due(train.eval_every))) {
+  if (evaluation_is_due() || (evaluates() && last)) {
     GANTRY_RETURN_IF_ERROR(EvaluateAndTell());
   }
   return Due(train.checkpoint_every) ? SaveIfNew() : absl::OkStatus();
@@ -243,6 +271,7 @@ absl::Status Trainer::DoWhatIsDue() {
 
 absl::Status Trainer::RunOneStep(Settle settle) {
   const double learning_rate = Hyperparameters().learning_rate;
+  const std::optional<LossScale> scale = position_.loss_scale;
   const Nanoseconds stall_before = StallSoFar();
   const Nanoseconds begin = options_.clock->Now();
   GANTRY_ASSIGN_OR_RETURN(const StepOutcome outcome, TrainStep());
@@ -251,6 +280,12 @@ absl::Status Trainer::RunOneStep(Settle settle) {
   }
   position_.step += 1;
   position_.sequences += options_.config->data.batch_size * options_.config->data.accumulation;
+  const bool skipped = outcome.result.outcome == StepResult::Outcome::kSkippedNonFinite;
+  if (!skipped) position_.updates += 1;
+  if (scale.has_value()) {
+    position_.loss_scale =
+        NextLossScale(*scale, outcome.result.outcome, options_.config->optimizer.loss_scale);
+  }
 
   StepMetrics metrics{.step = position_.step,
                       .steps = options_.config->train.steps,
@@ -267,7 +302,8 @@ absl::Status Trainer::RunOneStep(Settle settle) {
   summary_.tokens += metrics.tokens;
   summary_.duration += metrics.duration;
   summary_.stall += metrics.stall;
-  if (metrics.outcome == StepResult::Outcome::kSkippedNonFinite) ++summary_.skipped_steps;
+  if (scale.has_value()) metrics.loss_scale = scale->scale;
+  if (skipped) ++summary_.skipped_steps;
   if (options_.observer != nullptr) options_.observer->OnStep(metrics);
   return absl::OkStatus();
 }
@@ -279,41 +315,57 @@ OptimizerStep Trainer::Hyperparameters() const {
           .beta1 = Beta1Of(optimizer),
           .beta2 = Beta2Of(optimizer),
           .epsilon = optimizer.epsilon,
-          .weight_decay = optimizer.weight_decay,
-          .step = position_.step + 1,
-          .max_gradient_norm = optimizer.max_gradient_norm};
+          .weight_decay = groups_.weight_decay(),
+          .step = position_.updates + 1,  // of the states, which skipped steps leave alone
+          .max_gradient_norm = optimizer.max_gradient_norm,
+          .loss_scale = position_.loss_scale.has_value() ? position_.loss_scale->scale : 1.0};
 }
 
 absl::StatusOr<Trainer::StepOutcome> Trainer::TrainStep() {
+  GANTRY_ASSIGN_OR_RETURN(const std::vector<TrainingBatch> batches, ReadStep());
+  int64_t scored = 0;
+  for (const TrainingBatch& batch : batches) scored += batch.scored_tokens();
+  if (scored == 0) {
+    return InvalidArgument("no token of step ", position_.step + 1,
+                           " is scored: its sequences hold nothing to learn");
+  }
   ParameterStore& store = *options_.context.store;
   const bool by_layer = order_ == AccumulationOrder::kLayer;
+  const OptimizerStep optimizer = Hyperparameters();
+  // The mean over all micro-batches, whatever part of the tokens each of them has.
+  const double scale = optimizer.loss_scale / static_cast<double>(scored);
   GANTRY_RETURN_IF_ERROR(
       store.BeginStep({.trace_key = kTrainKey,
                        .micro_batches = by_layer ? 1 : options_.config->data.accumulation,
-                       .optimizer = Hyperparameters(),
+                       .optimizer = optimizer,
                        .dry_layers = dry_layers_}));
-  const absl::StatusOr<LossSum> loss = by_layer ? LayerByLayer() : MicroBatches();
+  const absl::StatusOr<LossSum> loss =
+      by_layer ? LayerByLayer(batches, scale) : MicroBatches(batches, scale);
   absl::StatusOr<StepResult> result = store.EndStep();
   GANTRY_RETURN_IF_ERROR(loss.status());  // it came first, and may be why EndStep failed
   GANTRY_RETURN_IF_ERROR(result.status());
-  const double valid = static_cast<double>(std::max<int64_t>(loss->valid_tokens, 1));
-  return StepOutcome{.loss = loss->loss_sum / valid, .result = *result};
+  return StepOutcome{.loss = loss->loss_sum / static_cast<double>(scored), .result = *result};
 }
 
-// Every byte has a next one: all tokens are valid.
-double Trainer::LossScale() const {
-  return 1.0 / static_cast<double>(TokensPerStep(options_.config->data));
-}
-
-absl::StatusOr<LossSum> Trainer::MicroBatches() {
+absl::StatusOr<std::vector<TrainingBatch>> Trainer::ReadStep() const {
   const DataConfig& data = options_.config->data;
-  LossSum total;
+  std::vector<TrainingBatch> batches;
+  batches.reserve(static_cast<size_t>(data.accumulation));
   for (int64_t i = 0; i < data.accumulation; ++i) {
+    GANTRY_ASSIGN_OR_RETURN(
+        SampledTokens sampled,
+        options_.training->Read(position_.sequences + i * data.batch_size, data.batch_size));
+    batches.emplace_back(std::move(sampled));
+  }
+  return batches;
+}
+
+absl::StatusOr<LossSum> Trainer::MicroBatches(std::span<const TrainingBatch> batches,
+                                              double loss_scale) {
+  LossSum total;
+  for (const TrainingBatch& batch : batches) {
     GANTRY_RETURN_IF_ERROR(options_.context.store->BeginMicroBatch());
-    const SampledTokens sampled =
-        training_.Random(position_.sequences + i * data.batch_size, data.batch_size);
-    GANTRY_ASSIGN_OR_RETURN(const LossSum loss,
-                            model_->ForwardBackward(ViewOf(sampled), LossScale()));
+    GANTRY_ASSIGN_OR_RETURN(const LossSum loss, model_->ForwardBackward(batch.view(), loss_scale));
     total.loss_sum += loss.loss_sum;
     total.valid_tokens += loss.valid_tokens;
   }
@@ -321,58 +373,19 @@ absl::StatusOr<LossSum> Trainer::MicroBatches() {
 }
 
 // One micro-batch of the store, which hears of each gradient once all have contributed.
-absl::StatusOr<LossSum> Trainer::LayerByLayer() {
-  const DataConfig& data = options_.config->data;
+absl::StatusOr<LossSum> Trainer::LayerByLayer(std::span<const TrainingBatch> batches,
+                                              double loss_scale) {
   GANTRY_RETURN_IF_ERROR(options_.context.store->BeginMicroBatch());
-  std::vector<SampledTokens> sampled;
-  std::vector<TokenBatch> batches;
-  for (int64_t i = 0; i < data.accumulation; ++i) {
-    sampled.push_back(training_.Random(position_.sequences + i * data.batch_size, data.batch_size));
-  }
-  for (const SampledTokens& tokens : sampled) batches.push_back(ViewOf(tokens));
+  std::vector<TokenBatch> views;
+  views.reserve(batches.size());
+  for (const TrainingBatch& batch : batches) views.push_back(batch.view());
   GANTRY_ASSIGN_OR_RETURN(const std::vector<LossSum> losses,
-                          model_->ForwardBackward(batches, LossScale()));
+                          model_->ForwardBackward(views, loss_scale));
   LossSum total;
   for (const LossSum& loss : losses) {
     total.loss_sum += loss.loss_sum;
     total.valid_tokens += loss.valid_tokens;
   }
-  return total;
-}
-
-absl::Status Trainer::EvaluateAndTell() {
-  GANTRY_ASSIGN_OR_RETURN(const LossSum loss, EvaluateStep());
-  if (options_.observer == nullptr) return absl::OkStatus();
-  options_.observer->OnEvaluation(
-      {.step = position_.step,
-       .loss = loss.loss_sum / static_cast<double>(std::max<int64_t>(loss.valid_tokens, 1)),
-       .tokens = loss.valid_tokens});
-  return absl::OkStatus();
-}
-
-absl::StatusOr<LossSum> Trainer::EvaluateStep() {
-  GANTRY_CHECK(validation_.has_value());
-  ParameterStore& store = *options_.context.store;
-  const int64_t batches = options_.config->train.eval_batches;
-  const int64_t batch_size = options_.config->data.batch_size;
-  GANTRY_RETURN_IF_ERROR(store.BeginStep(
-      {.trace_key = kEvaluateKey, .micro_batches = batches, .optimizer = std::nullopt}));
-  LossSum total;
-  absl::Status status;
-  for (int64_t i = 0; i < batches && status.ok(); ++i) {
-    status = store.BeginMicroBatch();
-    if (!status.ok()) break;
-    const SampledTokens sampled = validation_->Evenly(
-        {.first = i * batch_size, .count = batch_size, .total = batches * batch_size});
-    const absl::StatusOr<LossSum> loss = model_->Loss(ViewOf(sampled));
-    status = loss.status();
-    if (!status.ok()) break;
-    total.loss_sum += loss->loss_sum;
-    total.valid_tokens += loss->valid_tokens;
-  }
-  const absl::Status end = store.EndStep().status();
-  GANTRY_RETURN_IF_ERROR(status);
-  GANTRY_RETURN_IF_ERROR(end);
   return total;
 }
 
@@ -389,6 +402,12 @@ absl::Status Trainer::SaveIfNew() {
   return absl::OkStatus();
 }
 
+absl::Status Trainer::SaveAsBest() {
+  if (!options_.config->train.keep_best || checkpoints_ == nullptr) return absl::OkStatus();
+  GANTRY_RETURN_IF_ERROR(SaveIfNew());
+  return checkpoints_->MarkNewestBest();
+}
+
 Nanoseconds Trainer::StallSoFar() const {
   if (options_.engine == nullptr) return 0;
   const EngineStatistics statistics = options_.engine->statistics();
@@ -398,11 +417,17 @@ Nanoseconds Trainer::StallSoFar() const {
 }
 
 absl::StatusOr<std::string> Trainer::Sample(std::string_view prompt, int64_t tokens) {
-  const TextRequest request{.prompt = prompt,
-                            .tokens = tokens,
-                            .sampling = options_.config->generate.sampling,
-                            .stop = options_.stop};
-  return GenerateText(*model_, request, [](char) {});
+  const ByteCodec bytes;
+  const TextCodec& codec = options_.codec != nullptr ? *options_.codec : bytes;
+  TextRequest request{.prompts = {},
+                      .tokens = tokens,
+                      .sampling = options_.config->generate.sampling,
+                      .stop = options_.stop};
+  GANTRY_ASSIGN_OR_RETURN(std::vector<int32_t> encoded, codec.Encode(prompt));
+  request.prompts.push_back(std::move(encoded));
+  GANTRY_ASSIGN_OR_RETURN(std::vector<GeneratedText> texts,
+                          GenerateTexts(*model_, codec, request, [](size_t, std::string_view) {}));
+  return std::move(texts.front().text);
 }
 
 }  // namespace gantry

@@ -1,12 +1,13 @@
 // The training loop over any ParameterStore: dry run, Seal, initial weights or a checkpoint, then
 // steps of one or several micro-batches with evaluation and checkpoints between them.
 //
-//   GANTRY_ASSIGN_OR_RETURN(auto trainer, Trainer::Create({.config = &config, .corpus = &corpus,
-//       .context = plugin->context(), .engine = &plugin->engine(), ...}));
+//   GANTRY_ASSIGN_OR_RETURN(auto trainer, Trainer::Create({.config = &config,
+//       .training = &training, .validation = &validation, .context = plugin->context(), .engine =
+//       &plugin->engine(), ...}));
 //   GANTRY_ASSIGN_OR_RETURN(TrainingSummary summary, trainer->Run());
 //
-// A run is a function of config, text and its position (step and sequences consumed), so one that
-// stops and resumes gives the same bits as one that does not. The order in which a step's
+// A run is a function of config, data and its position (RunPosition), so one that stops and resumes
+// gives the same bits as one that does not. The order in which a step's
 // micro-batches go through the layers changes no number, so it may differ from run to run.
 //
 // One thread makes all calls; a stop may be requested from anywhere.
@@ -14,8 +15,9 @@
 #define GANTRY_TRAINER_BOOSTER_TRAINER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
-#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,12 +31,14 @@
 #include "gemini/layer_activations.h"
 #include "trainer/autograd/execution_context.h"
 #include "trainer/booster/metrics.h"
+#include "trainer/booster/parameter_groups.h"
 #include "trainer/booster/run_config.h"
 #include "trainer/booster/stop_source.h"
+#include "trainer/booster/text_codec.h"
+#include "trainer/booster/training_batch.h"
 #include "trainer/checkpoint/checkpoint_directory.h"
 #include "trainer/checkpoint/manifest.h"
-#include "trainer/data/batch_sampler.h"
-#include "trainer/data/byte_corpus.h"
+#include "trainer/data/token_source.h"
 #include "trainer/models/decoder.h"
 
 namespace gantry {
@@ -46,15 +50,19 @@ class Trainer {
   struct Options {
     // All outlive the trainer.
     const RunConfig* config;
-    const ByteCorpus* corpus;
-    ExecutionContext context;  // its store is not sealed and holds no parameters yet
-    Engine* engine = nullptr;  // for statistics, when the store is one
+    const TokenSource* training;
+    const TokenSource* validation;     // null: nothing is evaluated
+    const TextCodec* codec = nullptr;  // of samples; null: bytes
+    ExecutionContext context;          // its store is not sealed and holds no parameters yet
+    Engine* engine = nullptr;          // for statistics, when the store is one
     Clock* clock;
     Logger* logger;
     FileCalls* files;
     const StopSource* stop = nullptr;      // null: runs to the end
     TrainingObserver* observer = nullptr;  // null: nobody listens
-    RunSettings settings;                  // saved with checkpoints, compared on resuming
+    // Fills the sealed store at the beginning of a run; empty: with random values.
+    std::function<absl::Status(ParameterStore& store)> initialize = {};
+    RunSettings settings;  // saved with checkpoints, compared on resuming
   };
 
   // Everything up to the first step. Errors: kInvalidArgument for a config that contradicts itself
@@ -73,9 +81,11 @@ class Trainer {
   absl::Status Advance(int64_t steps);
   // The end of Run: saves and hashes. REQUIRES: all steps are done, or a stop was requested.
   absl::StatusOr<TrainingSummary> Finish();
-  bool finished() const { return position_.step == options_.config->train.steps; }
+  bool finished() const {
+    return position_.step == options_.config->train.steps || stopped_early();
+  }
 
-  // Continues a text with the model as it is now. Errors: as GenerateText.
+  // Continues a text with the model as it is now. Errors: as GenerateTexts.
   absl::StatusOr<std::string> Sample(std::string_view prompt, int64_t tokens);
 
   const RunPosition& position() const { return position_; }
@@ -84,9 +94,10 @@ class Trainer {
   const DecoderModel& model() const { return *model_; }
 
  private:
-  Trainer(Options options, BatchSampler training, std::optional<BatchSampler> validation);
+  explicit Trainer(Options options);
 
   // Parts of Create.
+  absl::Status RegisterModel();
   absl::Status DryRun();
   absl::Status DryTrainStep();
   absl::Status ChooseOrder();
@@ -106,20 +117,25 @@ class Trainer {
   absl::Status RunOneStep(Settle settle);
   absl::Status DoWhatIsDue();
   absl::StatusOr<StepOutcome> TrainStep();
-  absl::StatusOr<LossSum> MicroBatches();
-  absl::StatusOr<LossSum> LayerByLayer();
-  double LossScale() const;
+  // What the model trains on in a step.
+  absl::StatusOr<std::vector<TrainingBatch>> ReadStep() const;
+  absl::StatusOr<LossSum> MicroBatches(std::span<const TrainingBatch> batches, double loss_scale);
+  absl::StatusOr<LossSum> LayerByLayer(std::span<const TrainingBatch> batches, double loss_scale);
+  bool evaluates() const { return options_.validation != nullptr; }
+  bool evaluation_is_due() const { return evaluates() && Due(options_.config->train.eval_every); }
   absl::Status EvaluateAndTell();
+  bool Remember(double validation_loss);
   absl::StatusOr<LossSum> EvaluateStep();
   absl::Status SaveIfNew();
+  absl::Status SaveAsBest();
   OptimizerStep Hyperparameters() const;
   Nanoseconds StallSoFar() const;
   bool stopping() const { return options_.stop != nullptr && options_.stop->requested(); }
+  bool stopped_early() const;
   bool Due(int64_t every) const { return every > 0 && position_.step % every == 0; }
 
   Options options_;
-  BatchSampler training_;
-  std::optional<BatchSampler> validation_;
+  GroupedRegistration groups_;
   std::unique_ptr<CheckpointDirectory> checkpoints_;  // null: nothing is saved
   std::unique_ptr<DecoderModel> model_;
   AccumulationOrder order_ = AccumulationOrder::kMicroBatch;

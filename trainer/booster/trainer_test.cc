@@ -32,10 +32,10 @@
 #include "trainer/booster/gemini_plugin.h"
 #include "trainer/booster/metrics.h"
 #include "trainer/booster/run_config.h"
+#include "trainer/booster/run_data.h"
 #include "trainer/booster/stop_source.h"
 #include "trainer/booster/testing/tiny_run.h"
 #include "trainer/checkpoint/manifest.h"
-#include "trainer/data/byte_corpus.h"
 
 namespace gantry {
 namespace {
@@ -62,23 +62,21 @@ class TrainerTest : public ::testing::Test {
     config_ = TinyConfig(directory_);
   }
 
-  ByteCorpus Corpus(const RunConfig& config) {
-    auto corpus =
-        ByteCorpus::Load(files_, {.files = config.data.files,
-                                  .sequence_length = config.data.sequence_length,
-                                  .validation_fraction = config.data.validation_fraction});
-    GANTRY_CHECK_OK(corpus.status());
-    return *std::move(corpus);
+  std::unique_ptr<RunData> Data(const RunConfig& config) {
+    auto data = RunData::Open(files_, config, nullptr);
+    GANTRY_CHECK_OK(data.status());
+    return *std::move(data);
   }
 
   // One process's life on the in-memory store.
   absl::StatusOr<Outcome> Run(const RunConfig& config) {
     TinyMachine machine(config);
-    const ByteCorpus corpus = Corpus(config);
+    const std::unique_ptr<RunData> data = Data(config);
     observer_ = RecordingObserver();
     observer_.on_step = on_step_;
     auto result = RunOver({.config = &config,
-                           .corpus = &corpus,
+                           .training = &data->training(),
+                           .validation = data->validation(),
                            .context = machine.context(),
                            .clock = &machine.clock(),
                            .logger = &machine.logger(),
@@ -341,9 +339,10 @@ TEST_F(TrainerTest, ConfigsThatContradictThemselvesAreRefused) {
   RunConfig config = config_;
   config.data.sequence_length = 65;
   TinyMachine machine(config_);
-  const ByteCorpus corpus = Corpus(config_);
+  const std::unique_ptr<RunData> data = Data(config_);
   EXPECT_THAT(Trainer::Create({.config = &config,
-                               .corpus = &corpus,
+                               .training = &data->training(),
+                               .validation = data->validation(),
                                .context = machine.context(),
                                .clock = &machine.clock(),
                                .logger = &machine.logger(),
@@ -388,10 +387,11 @@ TEST_F(TrainerTest, TheEngineResumesAcrossBudgets) {
                                               .logger = &logger,
                                               .files = &files_});
     ASSERT_THAT(plugin, IsOk());
-    const ByteCorpus corpus = Corpus(config_);
+    const std::unique_ptr<RunData> data = Data(config_);
     observer_ = RecordingObserver();
     auto outcome = RunOver({.config = &config_,
-                            .corpus = &corpus,
+                            .training = &data->training(),
+                            .validation = data->validation(),
                             .context = (*plugin)->context(),
                             .engine = &(*plugin)->engine(),
                             .clock = &clock,

@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -94,10 +96,25 @@ bool Exists(const std::string& path) {
   return stat(path.c_str(), &info) == 0;
 }
 
+// Where DIR/best, the file, is meant: DIR.
+std::optional<std::string> DirectoryOfBest(const std::string& path) {
+  const std::filesystem::path file(path);
+  struct stat info{};
+  if (file.filename() != kBestFile || stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) {
+    return std::nullopt;
+  }
+  return file.has_parent_path() ? file.parent_path().string() : ".";
+}
+
 // The checkpoint that `path` means.
 absl::StatusOr<std::string> Resolve(FileCalls& files, const std::string& path) {
   if (Exists(StrCat(path, "/", kManifestFile))) return path;
   if (!Exists(path)) return NotFound("no checkpoint at '", path, "': there is no such directory");
+  if (const std::optional<std::string> directory = DirectoryOfBest(path)) {
+    GANTRY_ASSIGN_OR_RETURN(const std::string name, BestCheckpoint(files, *directory));
+    if (!name.empty()) return StrCat(*directory, "/", name);
+    return NotFound("no checkpoint at '", path, "': the one it names is gone");
+  }
   GANTRY_ASSIGN_OR_RETURN(const std::vector<std::string> names, ListCheckpoints(files, path));
   if (names.empty()) {
     return NotFound("no checkpoint in '", path, "': neither ", kManifestFile,

@@ -30,8 +30,8 @@ namespace gantry {
 
 class Checkpoint {
  public:
-  // `path` is a checkpoint, or a directory of checkpoints, of which the newest is opened. `files`
-  // outlives the object. Errors:
+  // `path` is a checkpoint, a directory of checkpoints, of which the newest is opened, or the file
+  // `best` in one, which names another. `files` outlives the object. Errors:
   // kNotFound where there is none; kDataLoss for one that is damaged or cut short, with which file
   // and what to do; kFailedPrecondition for an unknown version.
   static absl::StatusOr<Checkpoint> Open(FileCalls* files, const std::string& path);

@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
+#include "base/check.h"
 #include "base/dtype.h"
 #include "base/file_calls.h"
 #include "base/files.h"
@@ -217,6 +218,20 @@ absl::StatusOr<std::vector<std::string>> ListCheckpoints(FileCalls& files,
   return listed;
 }
 
+absl::StatusOr<std::string> BestCheckpoint(FileCalls& files, const std::string& directory) {
+  const std::string path = StrCat(directory, "/", kBestFile);
+  absl::StatusOr<std::string> name = ReadFileToString(files, path, kListBytesMax);
+  if (name.status().code() == absl::StatusCode::kNotFound) return std::string();
+  GANTRY_RETURN_IF_ERROR(name.status());
+  if (name->ends_with('\n')) name->pop_back();
+  if (!ParseName(*name).has_value()) {
+    return DataLoss(path, " is damaged: it names no checkpoint; delete it to go on without a best");
+  }
+  GANTRY_ASSIGN_OR_RETURN(const std::vector<std::string> there, ScanDirectory(files, directory));
+  if (std::find(there.begin(), there.end(), *name) == there.end()) return std::string();
+  return *std::move(name);
+}
+
 absl::StatusOr<std::unique_ptr<CheckpointDirectory>> CheckpointDirectory::Open(Options options) {
   if (options.keep < 0) return InvalidArgument("cannot keep ", options.keep, " checkpoints");
   FileCalls& files = *options.files;
@@ -224,8 +239,9 @@ absl::StatusOr<std::unique_ptr<CheckpointDirectory>> CheckpointDirectory::Open(O
   GANTRY_ASSIGN_OR_RETURN(FileDescriptor lock, LockDirectory(files, options.path));
   GANTRY_RETURN_IF_ERROR(RemoveLeftovers(files, options.path));
   GANTRY_ASSIGN_OR_RETURN(std::vector<std::string> names, ListCheckpoints(files, options.path));
-  return std::unique_ptr<CheckpointDirectory>(
-      new CheckpointDirectory(std::move(options), std::move(lock), std::move(names)));
+  GANTRY_ASSIGN_OR_RETURN(std::string best, BestCheckpoint(files, options.path));
+  return std::unique_ptr<CheckpointDirectory>(new CheckpointDirectory(
+      std::move(options), std::move(lock), std::move(names), std::move(best)));
 }
 
 // A run that went back to an earlier checkpoint comes to the same step again: the one that is there
@@ -287,16 +303,29 @@ absl::Status CheckpointDirectory::Publish(const std::string& name) {
   return SyncDirectory(*options_.files, options_.path);
 }
 
+absl::Status CheckpointDirectory::MarkNewestBest() {
+  GANTRY_CHECK(!names_.empty());
+  if (best_ == names_.front()) return absl::OkStatus();
+  const std::string line = names_.front() + "\n";
+  GANTRY_RETURN_IF_ERROR(
+      WriteFileAtomically(*options_.files, PathOf(kBestFile), std::as_bytes(std::span(line))));
+  best_ = names_.front();
+  return RemoveSurplus();
+}
+
 absl::Status CheckpointDirectory::RemoveSurplus() {
-  while (options_.keep > 0 && static_cast<int64_t>(names_.size()) > options_.keep) {
+  if (options_.keep == 0) return absl::OkStatus();
+  for (size_t i = names_.size(); i > static_cast<size_t>(options_.keep); --i) {
+    const std::string& name = names_[i - 1];
+    if (name == best_) continue;
     // Renamed first, so that a crash leaves no half checkpoint under a checkpoint's name.
-    const std::string path = PathOf(names_.back());
+    const std::string path = PathOf(name);
     const std::string removing = PathOf(kRemovingName);
     const int error = options_.files->Rename(AT_FDCWD, path, AT_FDCWD, removing);
     if (error != 0 && error != -ENOENT) {
       return ErrnoStatus(-error, StrCat("rename surplus checkpoint ", path));
     }
-    names_.pop_back();
+    names_.erase(names_.begin() + static_cast<ptrdiff_t>(i - 1));
     GANTRY_RETURN_IF_ERROR(RemoveIfThere(*options_.files, removing));
   }
   return absl::OkStatus();

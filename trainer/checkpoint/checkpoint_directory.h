@@ -5,6 +5,9 @@
 // the checkpoint is renamed; only then are old ones removed. So after a crash at any moment every
 // checkpoint that is there is whole, and the newest is the first of those in `latest`.
 //
+// DIR/best names the checkpoint that a run wants to keep whatever comes after it. It is written
+// once that checkpoint is there, and the one it names is never surplus.
+//
 // One run at a time writes to a directory (it holds a lock); reading needs no lock. Every
 // checkpoint in the directory counts as its own: those beyond `keep` are removed, oldest first.
 //
@@ -30,6 +33,8 @@ namespace gantry {
 // File names inside a checkpoint.
 inline constexpr char kManifestFile[] = "manifest.json";
 inline constexpr char kStateFile[] = "state.bin";
+// Beside the checkpoints: which of them is the best.
+inline constexpr char kBestFile[] = "best";
 
 // The names of the checkpoints in a directory, newest first: the order of `latest`, then whatever
 // it does not list by descending step (someone copied them there). Empty when
@@ -38,12 +43,16 @@ inline constexpr char kStateFile[] = "state.bin";
 absl::StatusOr<std::vector<std::string>> ListCheckpoints(FileCalls& files,
                                                          const std::string& directory);
 
+// The name in DIR/best; empty without one, or where the checkpoint is gone. Errors: kDataLoss for a
+// file that holds no such name; those of reading.
+absl::StatusOr<std::string> BestCheckpoint(FileCalls& files, const std::string& directory);
+
 class CheckpointDirectory {
  public:
   struct Options {
     FileCalls* files;  // outlives the directory
     std::string path;  // created, with its parents, when missing
-    int64_t keep = 2;  // checkpoints; 0: all
+    int64_t keep = 2;  // checkpoints beside the best; 0: all
   };
   // Removes what a crashed run left half written. Errors: kUnavailable while another run writes
   // there; kInvalidArgument for a negative `keep`; those of ListCheckpoints and of the file system.
@@ -58,10 +67,18 @@ class CheckpointDirectory {
   // surplus ones failed. Errors: those of the store and of the file system.
   absl::StatusOr<std::string> Save(ParameterStore& store, const RunPosition& position,
                                    const RunSettings& settings);
+  // Names the newest checkpoint the best; the one that was is surplus where it is old enough.
+  // REQUIRES: there is one. Errors: those of the file system.
+  absl::Status MarkNewestBest();
+  const std::string& best() const { return best_; }  // its name; empty: none
 
  private:
-  CheckpointDirectory(Options options, FileDescriptor lock, std::vector<std::string> names)
-      : options_(std::move(options)), lock_(std::move(lock)), names_(std::move(names)) {}
+  CheckpointDirectory(Options options, FileDescriptor lock, std::vector<std::string> names,
+                      std::string best)
+      : options_(std::move(options)),
+        lock_(std::move(lock)),
+        names_(std::move(names)),
+        best_(std::move(best)) {}
   std::string PathOf(const std::string& name) const { return options_.path + "/" + name; }
   std::string FreeName(int64_t step) const;
   absl::Status WriteTemporary(ParameterStore& store, CheckpointManifest manifest);
@@ -71,6 +88,7 @@ class CheckpointDirectory {
   Options options_;
   FileDescriptor lock_;
   std::vector<std::string> names_;
+  std::string best_;
 };
 
 }  // namespace gantry

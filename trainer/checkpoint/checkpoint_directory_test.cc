@@ -12,8 +12,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <set>
 #include <span>
@@ -27,6 +29,7 @@
 #include "base/file_calls.h"
 #include "base/files.h"
 #include "base/random.h"
+#include "base/testing/faulty_file_calls.h"
 #include "base/testing/status_matchers.h"
 #include "chunk/chunk_layout.h"
 #include "gemini/testing/memory_store.h"
@@ -37,6 +40,7 @@ namespace gantry {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 class CheckpointDirectoryTest : public ::testing::Test {
@@ -91,6 +95,61 @@ TEST_F(CheckpointDirectoryTest, KeepOneAndKeepAll) {
   const auto one = Open(1);
   ASSERT_THAT(Save(*one, 4), IsOk());
   EXPECT_THAT(Entries(), ElementsAre("latest", "step-00000004"));
+}
+
+TEST_F(CheckpointDirectoryTest, KeepsTheBestHoweverOld) {
+  const auto directory = Open(2);
+  EXPECT_EQ(directory->best(), "");
+  for (const int64_t step : {1, 2}) ASSERT_THAT(Save(*directory, step), IsOk());
+  ASSERT_THAT(directory->MarkNewestBest(), IsOk());
+  for (const int64_t step : {3, 4, 5}) ASSERT_THAT(Save(*directory, step), IsOk());
+  EXPECT_THAT(Entries(),
+              ElementsAre("best", "latest", "step-00000002", "step-00000004", "step-00000005"));
+  EXPECT_EQ(Checkpoint::Open(&files_, path_)->manifest().position.step, 5);
+  EXPECT_EQ(Checkpoint::Open(&files_, path_ + "/best")->manifest().position.step, 2);
+  // A better one: the old best is as old as it is.
+  ASSERT_THAT(directory->MarkNewestBest(), IsOk());
+  EXPECT_THAT(Entries(), ElementsAre("best", "latest", "step-00000004", "step-00000005"));
+  ASSERT_THAT(directory->MarkNewestBest(), IsOk());
+  EXPECT_EQ(directory->best(), "step-00000005");
+}
+
+TEST_F(CheckpointDirectoryTest, TheNextRunKnowsTheBest) {
+  {
+    const auto directory = Open(1);
+    ASSERT_THAT(Save(*directory, 1), IsOk());
+    ASSERT_THAT(directory->MarkNewestBest(), IsOk());
+  }
+  {
+    const auto directory = Open(1);
+    EXPECT_EQ(directory->best(), "step-00000001");
+    for (const int64_t step : {2, 3}) ASSERT_THAT(Save(*directory, step), IsOk());
+    EXPECT_THAT(Entries(), ElementsAre("best", "latest", "step-00000001", "step-00000003"));
+  }
+  std::filesystem::remove_all(path_ + "/step-00000001");
+  EXPECT_EQ(Open(1)->best(), "");
+  EXPECT_THAT(Checkpoint::Open(&files_, path_ + "/best"),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("gone")));
+  std::ofstream(path_ + "/best") << "../../secrets";
+  EXPECT_THAT(CheckpointDirectory::Open({.files = &files_, .path = path_, .keep = 1}),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("names no checkpoint")));
+}
+
+// A crash before `best` is written leaves the older best, which no rotation has removed yet.
+TEST_F(CheckpointDirectoryTest, AFailureToNameTheBestKeepsTheOldOne) {
+  FaultyFileCalls faulty(&files_);
+  auto directory = CheckpointDirectory::Open({.files = &faulty, .path = path_, .keep = 1});
+  ASSERT_THAT(directory, IsOk());
+  ASSERT_THAT(Save(**directory, 1), IsOk());
+  ASSERT_THAT((*directory)->MarkNewestBest(), IsOk());
+  ASSERT_THAT(Save(**directory, 2), IsOk());
+  faulty.Inject({.kind = FileCallKind::kRename, .first = faulty.calls(FileCallKind::kRename)},
+                FailCall{EIO});
+  EXPECT_FALSE((*directory)->MarkNewestBest().ok());
+  EXPECT_EQ((*directory)->best(), "step-00000001");
+  EXPECT_EQ(Checkpoint::Open(&files_, path_ + "/best")->manifest().position.step, 1);
+  ASSERT_THAT((*directory)->MarkNewestBest(), IsOk());
+  EXPECT_THAT(Entries(), ElementsAre("best", "latest", "step-00000002"));
 }
 
 TEST_F(CheckpointDirectoryTest, GoingBackKeepsTheNewestWritten) {

@@ -1,5 +1,6 @@
 #include "trainer/checkpoint/manifest.h"
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -56,6 +57,22 @@ Json ToJson(const TensorEntry& tensor) {
           {"states", std::move(states)}};
 }
 
+// The position beyond step and sequences.
+Json ProgressJson(const RunPosition& position) {
+  Json json = {{"updates", position.updates},
+               {"evaluated_step", position.evaluated_step},
+               {"evaluations_without_improvement", position.evaluations_without_improvement}};
+  if (position.loss_to_beat.has_value()) json["loss_to_beat"] = *position.loss_to_beat;
+  if (position.best.has_value()) {
+    json["best"] = {{"step", position.best->step}, {"loss", position.best->loss}};
+  }
+  if (position.loss_scale.has_value()) {
+    json["loss_scale"] = {{"scale", position.loss_scale->scale},
+                          {"good_steps", position.loss_scale->good_steps}};
+  }
+  return json;
+}
+
 Json ToJson(const CheckpointManifest& manifest) {
   Json settings = Json::object();
   for (const auto& [key, value] : manifest.settings) settings[key] = value;
@@ -65,6 +82,7 @@ Json ToJson(const CheckpointManifest& manifest) {
           {"version", kCheckpointVersion},
           {"step", manifest.position.step},
           {"sequences", manifest.position.sequences},
+          {"progress", ProgressJson(manifest.position)},
           {"state_bytes", manifest.state_bytes()},
           {"optimizer", Name(manifest.optimizer)},
           {"settings", std::move(settings)},
@@ -228,6 +246,55 @@ absl::Status ParseSettings(const Json& body, CheckpointManifest& manifest) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<double> Number(const Json& object, const char* key) {
+  GANTRY_ASSIGN_OR_RETURN(const Json* value, Member(object, key));
+  if (!value->is_number() || !std::isfinite(value->get<double>())) {
+    return DataLoss("'", key, "' is no finite number");
+  }
+  return value->get<double>();
+}
+
+// At most `step`, as it counts some of the steps done or names one.
+absl::StatusOr<int64_t> StepCount(const Json& object, const char* key, int64_t step) {
+  GANTRY_ASSIGN_OR_RETURN(const int64_t count, Count(object, key));
+  if (count > step) return DataLoss("'", key, "' is ", count, " after ", step, " steps");
+  return count;
+}
+
+// Checkpoints of the time when no step was skipped and nothing looked at evaluations have no
+// progress: then it follows from the step.
+absl::Status ParseProgress(const Json& body, RunPosition& position) {
+  if (!body.contains("progress")) {
+    position.updates = position.step;
+    position.evaluated_step = position.step;
+    return absl::OkStatus();
+  }
+  GANTRY_ASSIGN_OR_RETURN(const Json* progress, Member(body, "progress"));
+  GANTRY_ASSIGN_OR_RETURN(position.updates, StepCount(*progress, "updates", position.step));
+  GANTRY_ASSIGN_OR_RETURN(position.evaluated_step,
+                          StepCount(*progress, "evaluated_step", position.step));
+  GANTRY_ASSIGN_OR_RETURN(position.evaluations_without_improvement,
+                          StepCount(*progress, "evaluations_without_improvement", position.step));
+  if (progress->contains("loss_to_beat")) {
+    GANTRY_ASSIGN_OR_RETURN(position.loss_to_beat, Number(*progress, "loss_to_beat"));
+  }
+  if (progress->contains("best")) {
+    const Json& best = (*progress)["best"];
+    position.best = {.step = 0, .loss = 0.0};
+    GANTRY_ASSIGN_OR_RETURN(position.best->step, StepCount(best, "step", position.step));
+    GANTRY_ASSIGN_OR_RETURN(position.best->loss, Number(best, "loss"));
+  }
+  if (progress->contains("loss_scale")) {
+    const Json& scale = (*progress)["loss_scale"];
+    position.loss_scale = {.scale = 0.0, .good_steps = 0};
+    GANTRY_ASSIGN_OR_RETURN(position.loss_scale->scale, Number(scale, "scale"));
+    if (position.loss_scale->scale <= 0.0) return DataLoss("its loss scale is not positive");
+    GANTRY_ASSIGN_OR_RETURN(position.loss_scale->good_steps,
+                            StepCount(scale, "good_steps", position.step));
+  }
+  return absl::OkStatus();
+}
+
 // Checkpoints of the time when there was one optimizer do not name it.
 absl::Status ParseOptimizer(const Json& body, CheckpointManifest& manifest) {
   if (!body.contains("optimizer")) return absl::OkStatus();
@@ -249,6 +316,7 @@ absl::StatusOr<CheckpointManifest> ParseBody(const Json& body) {
   CheckpointManifest manifest;
   GANTRY_ASSIGN_OR_RETURN(manifest.position.step, Count(body, "step"));
   GANTRY_ASSIGN_OR_RETURN(manifest.position.sequences, Count(body, "sequences"));
+  GANTRY_RETURN_IF_ERROR(ParseProgress(body, manifest.position));
   GANTRY_RETURN_IF_ERROR(ParseSettings(body, manifest));
   GANTRY_RETURN_IF_ERROR(ParseOptimizer(body, manifest));
   GANTRY_RETURN_IF_ERROR(ParseTensors(body, manifest));

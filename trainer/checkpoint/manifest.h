@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,10 +26,34 @@ namespace gantry {
 inline constexpr int64_t kCheckpointVersion = 1;
 inline constexpr Bytes kManifestBytesMax = 16_MiB;
 
-// How far a run is.
+// The factor that the loss of f16 parameters carries, see trainer/booster/loss_scale.h.
+struct LossScale {
+  double scale;
+  int64_t good_steps;  // since it last changed
+
+  bool operator==(const LossScale&) const = default;
+};
+
+struct BestEvaluation {
+  int64_t step;
+  double loss;
+
+  bool operator==(const BestEvaluation&) const = default;
+};
+
+// How far a run is, and what it must remember to go on as it would have.
 struct RunPosition {
-  int64_t step = 0;       // steps done
-  int64_t sequences = 0;  // sequences of training data consumed
+  int64_t step = 0;            // steps done
+  int64_t sequences = 0;       // sequences of training data consumed
+  int64_t updates = 0;         // steps done that were not skipped
+  int64_t evaluated_step = 0;  // the newest evaluation was after this step; 0: there was none
+  std::optional<LossScale> loss_scale = std::nullopt;  // none: not f16
+  std::optional<BestEvaluation> best = std::nullopt;   // the lowest validation loss so far
+  // Of early stopping: the validation loss to improve on, and how many evaluations have not.
+  std::optional<double> loss_to_beat = std::nullopt;
+  int64_t evaluations_without_improvement = 0;
+
+  bool operator==(const RunPosition&) const = default;
 };
 
 // Settings as key and value, sorted by key.

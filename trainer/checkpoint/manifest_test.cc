@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -91,6 +92,46 @@ TEST(Manifest, ComesBackAsItWas) {
   EXPECT_EQ(parsed->tensors[1].trainability, Trainability::kFrozen);
   EXPECT_EQ(parsed->tensors[0].states[2].offset, 48);
   EXPECT_EQ(*SerializeManifest(*parsed), Text());
+}
+
+TEST(Manifest, RemembersTheProgressOfARun) {
+  CheckpointManifest manifest = Example();
+  manifest.position = {.step = 12,
+                       .sequences = 96,
+                       .updates = 11,
+                       .evaluated_step = 10,
+                       .loss_scale = LossScale{.scale = 32768.0, .good_steps = 4},
+                       .best = BestEvaluation{.step = 5, .loss = 0.1 + 0.2},
+                       .loss_to_beat = 1.0 / 3.0,
+                       .evaluations_without_improvement = 2};
+  const auto parsed = ParseManifest(*SerializeManifest(manifest));
+  ASSERT_THAT(parsed, IsOk());
+  EXPECT_EQ(parsed->position, manifest.position);
+}
+
+// Checkpoints of the time before skipped no step.
+TEST(Manifest, ProgressFollowsFromTheStepInOldOnes) {
+  const auto old = ParseManifest(Forge("progress", "progres"));
+  ASSERT_THAT(old, IsOk());
+  EXPECT_EQ(old->position,
+            (RunPosition{.step = 12, .sequences = 96, .updates = 12, .evaluated_step = 12}));
+}
+
+TEST(Manifest, RefusesProgressThatCannotBe) {
+  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
+           {"\"updates\": 0", "\"updates\": 13"},
+           {"\"updates\": 0", "\"updates\": -1"},
+           {"\"updates\": 0", "\"updates\": \"1\""},
+           {"\"updates\"", "\"update\""},
+           {"\"evaluated_step\": 0", "\"evaluated_step\": 99"},
+           {"\"updates\": 0", "\"updates\": 0, \"best\": 3"},
+           {"\"updates\": 0", "\"updates\": 0, \"best\": {\"step\": 3, \"loss\": null}"},
+           {"\"updates\": 0", "\"updates\": 0, \"best\": {\"step\": 33, \"loss\": 1}"},
+           {"\"updates\": 0", "\"updates\": 0, \"loss_to_beat\": \"low\""},
+           {"\"updates\": 0", "\"updates\": 0, \"loss_scale\": {\"scale\": 0, \"good_steps\": 0}"},
+           {"\"updates\": 0", "\"updates\": 0, \"loss_scale\": {\"scale\": 1}"}}) {
+    EXPECT_THAT(ParseManifest(Forge(from, to)), StatusIs(absl::StatusCode::kDataLoss)) << to;
+  }
 }
 
 TEST(Manifest, NamesItsOptimizer) {

@@ -30,9 +30,10 @@
 namespace gantry {
 namespace {
 
-const std::array<std::string, 10> kOptionNames = {
-    "dir",  "fio",   "pairs",   "seconds",          "size",
-    "json", "quick", "threads", "model-parameters", "drive-tbw"};
+const std::array<std::string, 11> kOptionNames = {
+    "dir",      "only", "fio",   "pairs",   "seconds",
+    "size",     "json", "quick", "threads", "model-parameters",
+    "drive-tbw"};
 
 struct BenchRequest {
   std::string name;
@@ -92,6 +93,8 @@ absl::StatusOr<BenchRequest> ParseRequest(Arguments arguments) {
   if (quick) options.effort = BenchEffort::kQuick;
   GANTRY_ASSIGN_OR_RETURN(const std::optional<std::string> directory, TakeValue(arguments, "dir"));
   if (directory.has_value()) options.directory = *directory;
+  GANTRY_ASSIGN_OR_RETURN(const std::optional<std::string> only, TakeValue(arguments, "only"));
+  if (only.has_value()) options.only = *only;
   GANTRY_ASSIGN_OR_RETURN(const std::optional<std::string> fio, TakeValue(arguments, "fio"));
   if (fio.has_value()) options.fio = *fio;
   GANTRY_ASSIGN_OR_RETURN(const std::optional<std::string> size, TakeValue(arguments, "size"));

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/dtype.h"
 #include "base/file_calls.h"
 #include "base/files.h"
 #include "base/status_macros.h"
@@ -74,6 +75,7 @@ absl::Status UnknownKeyInFile(const std::vector<ConfigField>& fields, std::strin
 // A key of the command line, with or without its section.
 absl::StatusOr<const ConfigField*> FindOverride(const std::vector<ConfigField>& fields,
                                                 std::string_view key) {
+  if (key == "model") key = "model.path";
   if (const ConfigField* field = FindKey(fields, key)) return field;
   std::vector<const ConfigField*> found;
   for (const ConfigField& field : fields) {
@@ -192,15 +194,29 @@ RunSettings SettingsOf(const RunConfig& config) {
   RunSettings settings;
   for (const ConfigField& field : FieldsOfConst(copy, config)) {
     if (field.effect != FieldEffect::kNumbers) continue;
-    settings[std::string(field.key)] = ValuesOf(field)[0];
+    std::string text;
+    for (const std::string& value : ValuesOf(field)) {
+      text += StrCat(text.empty() ? "" : ", ", value);
+    }
+    settings[std::string(field.key)] = std::move(text);
   }
   // As it takes effect: a split master is an f32 one.
   const bool eight_bit = config.optimizer.state_format == StateFormat::kEightBit;
   settings["optimizer.state_format"] =
       std::string(Name(eight_bit ? StateFormat::kEightBit : StateFormat::kF32));
+  // What takes no effect makes no difference.
+  if (config.model.parameter_dtype != DType::kF16) {
+    settings.erase("optimizer.initial_loss_scale");
+    settings.erase("optimizer.loss_scale_steps");
+  }
+  if (config.schedule.shape != ScheduleShape::kWarmupStableDecay) {
+    settings.erase("schedule.decay_fraction");
+    settings.erase("schedule.decay_shape");
+  }
+  if (config.optimizer.groups.empty()) settings.erase("optimizer.groups");
   // Without a decay, nowhere.
-  settings["schedule.total_steps"] =
-      StrCat(config.schedule.shape == DecayShape::kConstant ? 0 : ScheduleOf(config).total_steps);
+  settings["schedule.total_steps"] = StrCat(
+      config.schedule.shape == ScheduleShape::kConstant ? 0 : ScheduleOf(config).total_steps);
   return settings;
 }
 

@@ -19,7 +19,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/bytes.h"
+#include "base/status_macros.h"
 #include "base/strings.h"
+#include "trainer/booster/parameter_groups.h"
 
 namespace gantry {
 namespace {
@@ -137,6 +139,7 @@ bool Take(const NameField& field, const std::string& text) {
 // SetField handles lists.
 bool Take(const ListField&, const std::string&) { return false; }
 bool Take(const RealListField&, const std::string&) { return false; }
+bool Take(const GroupListField&, const std::string&) { return false; }
 bool Take(const ChoiceField& field, const std::string& text) {
   const auto found = std::find(field.names.begin(), field.names.end(), text);
   if (found == field.names.end()) return false;
@@ -165,13 +168,19 @@ std::string DescribeType(const ConfigField& field) {
                  [](const RealListField& f) {
                    return StrCat("a list, each ", DescribeReal(f.least, f.most));
                  },
+                 [](const GroupListField&) {
+                   return StrCat(
+                       "a list of match=PATTERN;learning_rate_factor=NUMBER;"
+                       "weight_decay=NUMBER");
+                 },
                  [](const ChoiceField& f) { return OneOf(f.names); }},
       field.target);
 }
 
 bool IsList(const ConfigField& field) {
   return std::holds_alternative<ListField>(field.target) ||
-         std::holds_alternative<RealListField>(field.target);
+         std::holds_alternative<RealListField>(field.target) ||
+         std::holds_alternative<GroupListField>(field.target);
 }
 
 std::vector<std::string> ValuesOf(const ConfigField& field) {
@@ -191,6 +200,13 @@ std::vector<std::string> ValuesOf(const ConfigField& field) {
                  [](const RealListField& f) {
                    Values values;
                    for (const double number : *f.value) values.push_back(NumberText(number));
+                   return values;
+                 },
+                 [](const GroupListField& f) {
+                   Values values;
+                   for (const ParameterGroup& group : *f.value) {
+                     values.push_back(FormatParameterGroup(group));
+                   }
                    return values;
                  },
                  [](const ChoiceField& f) { return Values{std::string(f.names[f.get()])}; }},
@@ -218,6 +234,15 @@ absl::Status SetField(const ConfigField& field, std::span<const std::string> val
       numbers.push_back(*number);
     }
     *list->value = std::move(numbers);
+    return absl::OkStatus();
+  }
+  if (const auto* list = std::get_if<GroupListField>(&field.target)) {
+    std::vector<ParameterGroup> groups;
+    for (const std::string& value : values) {
+      GANTRY_ASSIGN_OR_RETURN(ParameterGroup group, ParseParameterGroup(value));
+      groups.push_back(std::move(group));
+    }
+    *list->value = std::move(groups);
     return absl::OkStatus();
   }
   if (values.size() != 1) return expected(StrCat("a list of ", values.size()));

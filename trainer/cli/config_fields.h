@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "base/bytes.h"
+#include "trainer/booster/parameter_groups.h"
 #include "trainer/booster/run_config.h"
 
 namespace gantry {
@@ -62,6 +63,9 @@ struct RealListField {
   double least;
   double most;
 };
+struct GroupListField {  // as ParseParameterGroup
+  std::vector<ParameterGroup>* value;
+};
 struct ChoiceField {  // an enum, whose values are 0, 1, ... in the order of the names
   std::vector<std::string_view> names;
   std::function<size_t()> get;
@@ -69,7 +73,7 @@ struct ChoiceField {  // an enum, whose values are 0, 1, ... in the order of the
 };
 using FieldTarget =
     std::variant<IntegerField, SeedField, RealField, DefaultedRealField, SizeField, FlagField,
-                 TextField, NameField, ListField, RealListField, ChoiceField>;
+                 TextField, NameField, ListField, RealListField, GroupListField, ChoiceField>;
 
 // What a setting can change.
 enum class FieldEffect {

@@ -5,6 +5,7 @@
 #include <limits>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -44,11 +45,14 @@ std::vector<std::string_view> Policies() {
 
 using Fields = std::vector<ConfigField>;
 
-void AddModel(DecoderConfig& c, Fields& fields) {
+void AddModel(DecoderConfig& c, std::string& path, Fields& fields) {
   const auto extent = [](int64_t& value) {
     return IntegerField{.value = &value, .least = 1, .most = kDecoderExtentMax};
   };
   const Fields rows = {
+      {"model.path", kMachine, TextField{&path},
+       "Hugging Face folder that the model and its tokenizer come from (--model=DIR is the same); "
+       "empty: the shape below, with random weights, over bytes"},
       {"model.layers", kNumbers, IntegerField{&c.layers, 1, kLayersMax}, "decoder layers"},
       {"model.width", kNumbers, extent(c.width), "width of the residual stream"},
       {"model.heads", kNumbers, extent(c.heads), "query heads"},
@@ -69,7 +73,9 @@ void AddModel(DecoderConfig& c, Fields& fields) {
 
 void AddData(DataConfig& c, Fields& fields) {
   const Fields rows = {
-      {"data.files", kMachine, ListField{&c.files}, "text to train on; bytes are the tokens"},
+      {"data.files", kMachine, ListField{&c.files},
+       "text to train on, or .jsonl files with an example in each line: messages, prompt and "
+       "completion, or text"},
       {"data.sequence_length", kNumbers, IntegerField{&c.sequence_length, 1, kPositionsMax},
        "tokens of a sequence"},
       {"data.batch_size", kNumbers, IntegerField{&c.batch_size, 1, 1 << 20},
@@ -78,6 +84,14 @@ void AddData(DataConfig& c, Fields& fields) {
        "micro-batches of a step"},
       {"data.validation_fraction", kNumbers, RealField{&c.validation_fraction, 0.0, 0.999},
        "share of the text, at its end, kept for evaluation"},
+      {"data.packing", kNumbers, Choice(c.packing, {"packed", "one_each"}),
+       "of examples: packed: several in a sequence, which do not see each other; one_each: padded"},
+      {"data.scored_turns", kNumbers, Choice(c.scored_turns, {"all", "last"}),
+       "of conversations: which of the assistant's turns are learned"},
+      {"data.skip_bad_lines", kNumbers, FlagField{&c.skip_bad_lines},
+       "of examples: leaves bad lines out, with a warning, instead of refusing the file"},
+      {"data.date", kNumbers, TextField{&c.date},
+       "YYYY-MM-DD, the day that chat templates see in training"},
       {"data.seed", kNumbers, SeedField{&c.seed}, "decides which sequences are drawn"},
   };
   fields.insert(fields.end(), rows.begin(), rows.end());
@@ -111,8 +125,18 @@ void AddOptimizer(OptimizerConfig& c, LearningRateSchedule& s, Fields& fields) {
        "of matrices; norms have none; part of the gradient with adam and sgd"},
       {"optimizer.max_gradient_norm", kNumbers, RealField{&c.max_gradient_norm, 0.0, kLargest},
        "clips the global gradient norm; 0 does not"},
-      {"schedule.shape", kNumbers, Choice(s.shape, {"constant", "linear", "cosine"}),
-       "decay of the learning rate after the warm-up"},
+      {"optimizer.groups", kNumbers, GroupListField{&c.groups},
+       "parameters with a learning rate factor or weight decay of their own; the first whose match "
+       "fits a name counts, and * stands for anything, as in {match: \"*.bias\", weight_decay: 0}"},
+      {"optimizer.initial_loss_scale", kNumbers, RealField{&c.loss_scale.initial, kTiny, 0x1p24},
+       "of train.dtype=f16: what the loss is multiplied by at first; halved by each step whose "
+       "gradient overflows, which is skipped"},
+      {"optimizer.loss_scale_steps", kNumbers,
+       IntegerField{&c.loss_scale.growth_steps, 1, kManySteps},
+       "likewise: steps without overflow after which it is doubled"},
+      {"schedule.shape", kNumbers, Choice(s.shape, {"constant", "linear", "cosine", "wsd"}),
+       "decay of the learning rate after the warm-up; wsd: at the peak until the last part, see "
+       "decay_fraction"},
       {"schedule.peak", kNumbers, RealField{&s.peak, kTiny, 1000.0}, "learning rate at its peak"},
       {"schedule.final_fraction", kNumbers, RealField{&s.final_fraction, 0.0, 1.0},
        "of the peak, at the end of the decay"},
@@ -120,6 +144,10 @@ void AddOptimizer(OptimizerConfig& c, LearningRateSchedule& s, Fields& fields) {
        "steps of linear warm-up"},
       {"schedule.total_steps", kNumbers, IntegerField{&s.total_steps, 0, kManySteps},
        "where the decay ends; 0: at train.steps"},
+      {"schedule.decay_fraction", kNumbers, RealField{&s.decay_fraction, kTiny, 1.0},
+       "of wsd: the share of total_steps in which it decays"},
+      {"schedule.decay_shape", kNumbers, Choice(s.decay_shape, {"linear", "cosine", "sqrt"}),
+       "of wsd: how; sqrt is 1 - sqrt(progress)"},
   };
   fields.insert(fields.end(), rows.begin(), rows.end());
 }
@@ -175,20 +203,26 @@ void AddTrain(TrainConfig& c, DecoderConfig& model, Fields& fields) {
        Choice(c.accumulation_order, {"auto", "micro_batch", "layer"}),
        "layer: each layer serves all micro-batches of a step before the next layer, so parameters "
        "move less and more activations are kept; the same numbers; not with tie_embeddings"},
-      {"train.dtype", kNumbers, Choice(model.parameter_dtype, {"f32", "bf16"}),
-       "type of parameters and activations"},
+      {"train.dtype", kNumbers, Choice(model.parameter_dtype, {"f32", "bf16", "f16"}),
+       "type of parameters and activations; f16: of parameters and gradients, computed in f32, "
+       "with "
+       "a loss scale"},
       {"train.threads", kMachine, IntegerField{&c.threads, 0, 1024},
        "threads that compute; 0: one per CPU"},
       {"train.recompute", kMachine, Choice(model.recompute, {"none", "layer", "offload", "auto"}),
        "what layers save for the backward pass: none: it stays on the device; layer: only their "
        "inputs stay, the rest is computed again; offload: it may leave the device in between; "
        "auto: what is best for each layer"},
-      {"train.seed", kNumbers, SeedField{&c.seed}, "decides the initial weights"},
+      {"train.seed", kNumbers, SeedField{&c.seed},
+       "decides the initial weights; nothing else in training is random but data.seed's draws"},
       {"train.checkpoint_dir", kMachine, TextField{&c.checkpoint_dir},
        "folder of checkpoints; empty: nothing is saved"},
       {"train.checkpoint_every", kMachine, IntegerField{&c.checkpoint_every, 0, kManySteps},
        "steps between checkpoints; 0: only at the end"},
       {"train.keep", kMachine, IntegerField{&c.keep, 0, 1'000'000}, "checkpoints to keep; 0: all"},
+      {"train.keep_best", kMachine, FlagField{&c.keep_best},
+       "keeps the checkpoint of the lowest validation loss too, which is saved at once; the file "
+       "`best` in the folder names it"},
       {"train.resume", kMachine, TextField{&c.resume},
        "auto: from the newest checkpoint; never; or the path of one"},
       {"train.log_every", kMachine, IntegerField{&c.log_every, 1, kManySteps},
@@ -197,6 +231,16 @@ void AddTrain(TrainConfig& c, DecoderConfig& model, Fields& fields) {
        "steps between evaluations; 0: never"},
       {"train.eval_batches", kMachine, IntegerField{&c.eval_batches, 1, 1'000'000},
        "batches of an evaluation"},
+      {"train.early_stop_evaluations", kMachine,
+       IntegerField{&c.early_stop_evaluations, 0, 1'000'000},
+       "evaluations in a row without improvement after which the run ends; 0: it goes on"},
+      {"train.early_stop_improvement", kMachine,
+       RealField{&c.early_stop_improvement, 0.0, kLargest},
+       "an improvement lowers the validation loss by more than this"},
+      {"train.save_model", kMachine, TextField{&c.save_model},
+       "new Hugging Face folder that gets the model at the end of a run that began with "
+       "model.path; "
+       "empty: none"},
       {"train.log_file", kMachine, TextField{&c.log_file},
        "file that gets one JSON object a line per step; empty: none"},
       {"train.tensorboard_dir", kMachine, TextField{&c.tensorboard_dir},
@@ -216,14 +260,27 @@ void AddGenerate(GenerateConfig& c, Fields& fields) {
       {"generate.checkpoint", kMachine, TextField{&c.checkpoint},
        "a checkpoint, or a folder of them"},
       {"generate.prompt", kMachine, TextField{&c.prompt}, "what the text continues"},
-      {"generate.tokens", kMachine, IntegerField{&c.tokens, 1, kGeneratedMax}, "bytes to generate"},
+      {"generate.prompts_file", kMachine, TextField{&c.prompts_file},
+       "file with a prompt in each line, instead of one prompt; empty: none"},
+      {"generate.chat", kMachine, FlagField{&c.chat},
+       "a prompt is what a user says, and the model's chat template goes around it"},
+      {"generate.batch", kMachine, IntegerField{&c.batch, 1, 1024},
+       "prompts that go through the model together"},
+      {"generate.tokens", kMachine, IntegerField{&c.tokens, 1, kGeneratedMax},
+       "tokens to generate at most"},
+      {"generate.stop", kMachine, ListField{&c.stop},
+       "texts, each of which ends the text before it"},
       {"generate.temperature", kMachine, RealField{&c.sampling.temperature, 0.0, 1000.0},
        "0: always the most likely"},
       {"generate.top_k", kMachine, IntegerField{&c.sampling.top_k, 0, kDecoderExtentMax},
        "only the k most likely; 0: all"},
       {"generate.top_p", kMachine, RealField{&c.sampling.top_p, kTiny, 1.0},
        "only the most likely that together reach this probability"},
-      {"generate.seed", kMachine, SeedField{&c.sampling.seed}, "decides the random choices"},
+      {"generate.repetition_penalty", kMachine,
+       RealField{&c.sampling.repetition_penalty, kTiny, 1000.0},
+       "above 1: tokens that are in the text are less likely; 1: as likely"},
+      {"generate.seed", kMachine, SeedField{&c.sampling.seed},
+       "decides the random choices; of the n-th prompt it is n - 1 more"},
   };
   fields.insert(fields.end(), rows.begin(), rows.end());
 }
@@ -232,7 +289,7 @@ void AddGenerate(GenerateConfig& c, Fields& fields) {
 
 std::vector<ConfigField> FieldsOf(RunConfig& config) {
   Fields fields;
-  AddModel(config.model, fields);
+  AddModel(config.model, config.model_path, fields);
   AddData(config.data, fields);
   AddOptimizer(config.optimizer, config.schedule, fields);
   AddMemory(config.memory, fields);

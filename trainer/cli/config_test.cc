@@ -24,6 +24,7 @@
 #include "device/device.h"
 #include "nvme/create_io_backend.h"
 #include "trainer/booster/learning_rate.h"
+#include "trainer/booster/parameter_groups.h"
 #include "trainer/booster/run_config.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/cli/config_fields.h"
@@ -72,7 +73,7 @@ train: {dtype: f32, recompute: layer, resume: never}
   EXPECT_EQ(config.model.rope_theta, 5e5);
   EXPECT_THAT(config.data.files, ElementsAre("a.txt", "b c.txt"));
   EXPECT_EQ(config.data.seed, 9223372036854775807u);
-  EXPECT_EQ(config.schedule.shape, DecayShape::kLinear);
+  EXPECT_EQ(config.schedule.shape, ScheduleShape::kLinear);
   EXPECT_EQ(config.schedule.peak, 0.001);
   EXPECT_EQ(config.memory.device, DeviceTopology::kDiscrete);
   EXPECT_EQ(config.memory.device_memory, 128_MiB);
@@ -135,7 +136,14 @@ TEST(Config, YamlErrorsNameLineKeyAndExpectation) {
        "not 'fast'"},
       {"memory: {device: gpu}",
        "c.yaml:1: memory.device: expected one of unified, emulated, not 'gpu'"},
-      {"train: {dtype: f16}", "c.yaml:1: train.dtype: expected one of f32, bf16, not 'f16'"},
+      {"optimizer: {groups: [{match: a, rate: 2}]}",
+       "c.yaml:1: optimizer.groups: unknown key 'rate': a group has match, learning_rate_factor "
+       "and "
+       "weight_decay"},
+      {"optimizer: {groups: [{weight_decay: 2}]}", "c.yaml:1: optimizer.groups: match is missing"},
+      {"schedule: {shape: steps}",
+       "c.yaml:1: schedule.shape: expected one of constant, linear, cosine, wsd, not 'steps'"},
+      {"train: {dtype: f8}", "c.yaml:1: train.dtype: expected one of f32, bf16, f16, not 'f8'"},
       {"memory: {policy: best}",
        "c.yaml:1: memory.policy: expected one of planned, device, cpu, static, auto, lru, not "
        "'best'"},
@@ -241,6 +249,10 @@ RunConfig Unusual() {
       *std::get<ListField>(field.target).value = {"x, y", "[z]", "", "- q"};
     } else if (std::holds_alternative<RealListField>(field.target)) {
       *std::get<RealListField>(field.target).value = {0.1, 1e9, 3.0};
+    } else if (std::holds_alternative<GroupListField>(field.target)) {
+      *std::get<GroupListField>(field.target).value = {
+          {.match = "*.bias", .weight_decay = 0.0},
+          {.match = "a\"b", .learning_rate_factor = 1.0 / 3.0}};
     } else {
       const auto& choice = std::get<ChoiceField>(field.target);
       choice.set(choice.get() == 0 ? 1 : 0);
@@ -314,7 +326,7 @@ TEST(Config, SettingsHoldWhatDecidesTheNumbers) {
   EXPECT_FALSE(settings.contains("memory.device_memory"));
   EXPECT_FALSE(settings.contains("train.steps"));
   EXPECT_EQ(settings.at("schedule.total_steps"), "200");  // train.steps stands for it
-  config.schedule.shape = DecayShape::kConstant;
+  config.schedule.shape = ScheduleShape::kConstant;
   EXPECT_EQ(SettingsOf(config).at("schedule.total_steps"), "0");
 
   RunConfig other;
@@ -332,6 +344,44 @@ TEST(Config, SettingsHoldWhatDecidesTheNumbers) {
   bad["model.width"] = "wide";
   EXPECT_THAT(ApplyModelSettings(bad, other), StatusIs(absl::StatusCode::kInvalidArgument,
                                                        "the checkpoint's model.width: expected"));
+}
+
+TEST(Config, GroupsOfParametersHaveTwoForms) {
+  RunConfig file;
+  ASSERT_THAT(ApplyYaml(R"(
+optimizer:
+  groups:
+    - {match: "*.bias", weight_decay: 0}
+    - match: lm_head.*
+      learning_rate_factor: 0.1
+)",
+                        "c.yaml", file),
+              IsOk());
+  const std::vector<ParameterGroup> expected = {
+      {.match = "*.bias", .weight_decay = 0.0},
+      {.match = "lm_head.*", .learning_rate_factor = 0.1}};
+  EXPECT_EQ(file.optimizer.groups, expected);
+  RunConfig line;
+  ASSERT_THAT(
+      ApplyOverride("groups",
+                    "match=*.bias;weight_decay=0,match=lm_head.*;learning_rate_factor=0.1", line),
+      IsOk());
+  EXPECT_EQ(line.optimizer.groups, expected);
+  EXPECT_EQ(SettingsOf(line).at("optimizer.groups"),
+            "match=*.bias;weight_decay=0, match=lm_head.*;learning_rate_factor=0.1");
+  EXPECT_FALSE(SettingsOf(RunConfig()).contains("optimizer.groups"));
+  EXPECT_EQ(OverrideError("optimizer.groups", "match=;weight_decay=0"),
+            "--optimizer.groups=match=;weight_decay=0: match is empty");
+}
+
+TEST(Config, SettingsLeaveOutWhatHasNoEffect) {
+  RunConfig config;
+  EXPECT_FALSE(SettingsOf(config).contains("optimizer.initial_loss_scale"));
+  EXPECT_FALSE(SettingsOf(config).contains("schedule.decay_fraction"));
+  config.model.parameter_dtype = DType::kF16;
+  config.schedule.shape = ScheduleShape::kWarmupStableDecay;
+  EXPECT_EQ(SettingsOf(config).at("optimizer.initial_loss_scale"), "65536");
+  EXPECT_EQ(SettingsOf(config).at("schedule.decay_shape"), "linear");
 }
 
 TEST(Config, OptimizersHaveTheirOwnBetas) {

@@ -26,6 +26,7 @@
 #include "trainer/booster/gemini_plugin.h"
 #include "trainer/booster/metrics.h"
 #include "trainer/booster/run_config.h"
+#include "trainer/booster/run_data.h"
 #include "trainer/booster/trainer.h"
 #include "trainer/cli/arguments.h"
 #include "trainer/cli/command.h"
@@ -36,7 +37,6 @@
 #include "trainer/cli/exit_check.h"
 #include "trainer/cli/interrupt.h"
 #include "trainer/cli/reports.h"
-#include "trainer/data/byte_corpus.h"
 
 namespace gantry {
 namespace {
@@ -141,8 +141,8 @@ struct RunOutcome {
 class TurnedRun {
  public:
   struct Options {
-    const RunConfig* config;   // outlives the run
-    const ByteCorpus* corpus;  // likewise
+    const RunConfig* config;  // outlives the run
+    const RunData* data;      // likewise
     std::string label;
   };
   static absl::StatusOr<std::unique_ptr<TurnedRun>> Create(const Options& options,
@@ -152,23 +152,25 @@ class TurnedRun {
     GANTRY_ASSIGN_OR_RETURN(run->plugin_,
                             GeminiPlugin::Create({.memory = &config.memory,
                                                   .threads = ThreadsOf(config.train),
-                                                  .compute_dtype = config.model.parameter_dtype,
+                                                  .compute_dtype = ComputeDTypeOf(config.model),
                                                   .gradient_dtype = GradientDTypeOf(config),
                                                   .optimizer = config.optimizer.kind,
                                                   .state_format = config.optimizer.state_format,
                                                   .clock = &run->clock_,
                                                   .logger = &run->logger_,
                                                   .files = context.files}));
-    GANTRY_ASSIGN_OR_RETURN(run->trainer_, Trainer::Create({.config = &config,
-                                                            .corpus = options.corpus,
-                                                            .context = run->plugin_->context(),
-                                                            .engine = &run->plugin_->engine(),
-                                                            .clock = &run->clock_,
-                                                            .logger = &run->logger_,
-                                                            .files = context.files,
-                                                            .stop = context.stop,
-                                                            .observer = &run->observers_,
-                                                            .settings = {}}));
+    GANTRY_ASSIGN_OR_RETURN(run->trainer_,
+                            Trainer::Create({.config = &config,
+                                             .training = &options.data->training(),
+                                             .validation = options.data->validation(),
+                                             .context = run->plugin_->context(),
+                                             .engine = &run->plugin_->engine(),
+                                             .clock = &run->clock_,
+                                             .logger = &run->logger_,
+                                             .files = context.files,
+                                             .stop = context.stop,
+                                             .observer = &run->observers_,
+                                             .settings = {}}));
     return run;
   }
 
@@ -247,10 +249,8 @@ absl::Status Tell(const DemoRequest& request, const DemoResult& result,
 absl::StatusOr<std::optional<DemoResult>> RunDemo(const DemoRequest& request,
                                                   const CommandContext& context) {
   const RunConfig& config = request.settings.config;
-  GANTRY_ASSIGN_OR_RETURN(
-      const ByteCorpus corpus,
-      ByteCorpus::Load(*context.files, {.files = config.data.files,
-                                        .sequence_length = config.data.sequence_length}));
+  GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<RunData> data,
+                          RunData::Open(*context.files, config, nullptr));
   GANTRY_RETURN_IF_ERROR(MakeDirectories(*context.files, request.out));
   SpillFolder spill(context.files);
   if (request.own_spill_folder) {
@@ -259,7 +259,7 @@ absl::StatusOr<std::optional<DemoResult>> RunDemo(const DemoRequest& request,
 
   GANTRY_ASSIGN_OR_RETURN(
       const std::unique_ptr<TurnedRun> budgeted_run,
-      TurnedRun::Create({.config = &config, .corpus = &corpus, .label = "under the budget: "},
+      TurnedRun::Create({.config = &config, .data = data.get(), .label = "under the budget: "},
                         context));
   RunConfig resident_config = config;
   const BudgetReport budget = budgeted_run->budget();
@@ -267,7 +267,7 @@ absl::StatusOr<std::optional<DemoResult>> RunDemo(const DemoRequest& request,
       ResidentMemory(config.memory, budget.model_state, budget.activations_max);
   GANTRY_ASSIGN_OR_RETURN(
       const std::unique_ptr<TurnedRun> resident_run,
-      TurnedRun::Create({.config = &resident_config, .corpus = &corpus, .label = "all resident: "},
+      TurnedRun::Create({.config = &resident_config, .data = data.get(), .label = "all resident: "},
                         context));
   // In turns, so that whatever else the machine does meets both alike.
   while (!budgeted_run->trainer().finished() || !resident_run->trainer().finished()) {

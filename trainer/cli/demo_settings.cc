@@ -31,7 +31,7 @@ DemoSettings DemoSettings::Make(DemoLength length) {
   config.data.accumulation = 1;
   config.data.validation_fraction = 0.0;
   config.optimizer.max_gradient_norm = 1.0;
-  config.schedule = {.shape = DecayShape::kCosine,
+  config.schedule = {.shape = ScheduleShape::kCosine,
                      .peak = quick ? 4e-5 : 1e-4,
                      .final_fraction = 0.1,
                      .warmup_steps = quick ? 0 : 6};

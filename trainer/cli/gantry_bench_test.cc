@@ -129,6 +129,17 @@ TEST(GantryBench, LayerByLayerCopiesLess) {
   }
 }
 
+// Of its cases the one that is asked for.
+TEST(GantryBench, TrainsOneShape) {
+  const ProgramFolder folder("bench_train");
+  std::vector<std::string> arguments = Small("train");
+  arguments.emplace_back("--only=gpt2_f32_1x512");
+  const Json report = Report(folder.Run(arguments));
+  ASSERT_EQ(report["rows"].size(), 2u);
+  EXPECT_GT(Row(report, "train_gpt2_f32_1x512")["value"].get<double>(), 0.0);
+  EXPECT_GT(Row(report, "train_gpt2_f32_1x512_tenth")["ratio"].get<double>(), 0.0);
+}
+
 TEST(GantryBench, WithoutFioTheRowsSaySo) {
   const ProgramFolder folder("bench_no_fio");
   std::vector<std::string> arguments = Small("io");

@@ -9,19 +9,27 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "base/bytes.h"
+#include "base/file_calls.h"
+#include "base/files.h"
 #include "base/strings.h"
+#include "base/testing/status_matchers.h"
 #include "trainer/cli/testing/program.h"
 #include "trainer/cli/testing/program_folder.h"
+#include "trainer/logging/testing/event_reader.h"
 
 namespace gantry {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -50,8 +58,10 @@ TEST(Gantry, TrainsGeneratesAndInspects) {
       folder.Train({"--checkpoint_dir=runs/a", "--eval_every=6", "--trace_file=t/trace.json"}));
   ASSERT_EQ(train.exit_code, 0) << train.err;
   EXPECT_THAT(train.out, MatchesRegex("steps 1 to 12: loss .* tokens/s, parameters [0-9a-f]+\n"
+                                      "validation loss .*, perplexity .*; best loss .*\n"
                                       "step: .* under the plan; simulated .*\n(waited: .*\n)?"
-                                      "busy: .*\n"));
+                                      "busy: .*\n +first +last +lowest +highest +mean\n"
+                                      "loss .*\nvalidation loss .*\nperplexity .*\n"));
   EXPECT_THAT(train.err, HasSubstr("step 12/12  loss "));
   EXPECT_THAT(train.err, HasSubstr("step 6  validation loss "));
   EXPECT_THAT(train.err, HasSubstr("saved runs/a/step-00000012 in "));
@@ -73,6 +83,16 @@ TEST(Gantry, TrainsGeneratesAndInspects) {
   EXPECT_THAT(plain.out, AllOf(StartsWith("line"), EndsWith("\n")));
   EXPECT_EQ(plain.out.size(), 4 + 7 + 1u);
 
+  std::ofstream(folder.path() + "/prompts.txt") << "line\nof the\n";
+  const ProgramResult several =
+      folder.Run({"generate", "--checkpoint=runs/a", "--tokens=7", "--prompts_file=prompts.txt",
+                  "--json", "--device_memory=16MiB", "--repetition_penalty=1.1"});
+  ASSERT_EQ(several.exit_code, 0) << several.err;
+  EXPECT_EQ(JsonValue(several.out, "tokens"), "14");
+  EXPECT_THAT(several.out, HasSubstr("{\"prompt\":\"of the\",\"text\":\""));
+  EXPECT_THAT(folder.Run({"generate", "--checkpoint=runs/a", "--prompts_file=none"}).err,
+              HasSubstr("generate.prompts_file: "));
+
   const ProgramResult inspect = folder.Run({"inspect", "runs/a", "--verify", "--json"});
   ASSERT_EQ(inspect.exit_code, 0) << inspect.err;
   EXPECT_EQ(JsonValue(inspect.out, "step"), "12");
@@ -80,6 +100,36 @@ TEST(Gantry, TrainsGeneratesAndInspects) {
   EXPECT_EQ(JsonValue(inspect.out, "verified"), "true");
   EXPECT_THAT(folder.Run({"inspect", "runs/a"}).out,
               AllOf(HasSubstr("model.layers: 2"), HasSubstr("model.embed_tokens.weight")));
+}
+
+// A run that is resumed tells TensorBoard of each step once.
+TEST(Gantry, WritesEventFiles) {
+  const ProgramFolder folder("events");
+  for (const char* steps : {"--steps=3", "--steps=5"}) {
+    const ProgramResult train = RunProgram(
+        folder.Train({steps, "--checkpoint_dir=runs/a", "--tensorboard_dir=runs/a/events"}));
+    ASSERT_EQ(train.exit_code, 0) << train.err;
+  }
+  std::vector<std::string> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path() + "/runs/a/events")) {
+    paths.push_back(entry.path().string());
+  }
+  std::sort(paths.begin(), paths.end());
+  ASSERT_EQ(paths.size(), 2u);
+  PosixFileCalls files;
+  std::vector<int64_t> steps;
+  for (const std::string& path : paths) {
+    const absl::StatusOr<std::string> bytes = ReadFileToString(files, path, 1_MiB);
+    ASSERT_THAT(bytes, IsOk());
+    const absl::StatusOr<std::vector<ReadEvent>> events = ReadEvents(*bytes);
+    ASSERT_THAT(events, IsOk());
+    EXPECT_TRUE((*events)[1].restart);
+    EXPECT_THAT((*events)[2].texts.at("settings"), HasSubstr("tensorboard_dir: \"runs/a/events\""));
+    for (const ReadEvent& event : *events) {
+      if (event.scalars.contains("train/loss")) steps.push_back(event.step);
+    }
+  }
+  EXPECT_THAT(steps, ElementsAre(1, 2, 3, 4, 5));
 }
 
 // Its own lock of the checkpoints must not make a run wait for itself.

@@ -128,7 +128,8 @@ writes it, and the bytes of the text that it stands for.
 
 constexpr std::string_view kBench =
     R"(usage: gantry bench NAME [--dir=FOLDER] [--quick] [--pairs=N] [--seconds=S] [--size=BYTES]
-                    [--threads=N] [--fio=PATH] [--model-parameters=N] [--drive-tbw=N] [--json]
+                    [--only=CASE] [--threads=N] [--fio=PATH] [--model-parameters=N] [--drive-tbw=N]
+                    [--json]
 
   io        the file tier beside fio: read, write, mixed, latency, processor time, checksums
   transfer  the copy lanes beside memcpy; a file streamed to the device beside its slowest lane
@@ -139,6 +140,8 @@ constexpr std::string_view kBench =
   plan      steps that follow movement plans, beside their predictions and resident steps
   load      a model's folder into memory beside reading its files, and the memory that takes
   all       these in turn, in one report
+  train     training steps of GPT-2 and SmolLM2 shapes, resident and with a tenth of the state on
+            the device; takes minutes, so --only=CASE chooses by name: gpt2_bf16_4x256, smollm2, ...
 
 FOLDER (default: the current one) is on the drive to be measured; files made there go again. Each
 figure and its bound are measured in turns, --pairs of them, of about --seconds each, on --size of

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -23,6 +24,7 @@
 #include "base/trace_sink.h"
 #include "base/wall_clock.h"
 #include "gemini/engine.h"
+#include "gemini/parameter_store.h"
 #include "placement_policy/report/report_page.h"
 #include "placement_policy/report/report_trace.h"
 #include "placement_policy/report/step_report.h"
@@ -30,11 +32,14 @@
 #include "placement_policy/trace_file.h"
 #include "trainer/booster/gemini_plugin.h"
 #include "trainer/booster/metrics.h"
+#include "trainer/booster/model_source.h"
 #include "trainer/booster/run_config.h"
+#include "trainer/booster/run_data.h"
 #include "trainer/booster/step_averages.h"
 #include "trainer/booster/step_recorder.h"
 #include "trainer/booster/tensor_board_log.h"
 #include "trainer/booster/trainer.h"
+#include "trainer/checkpoint/manifest.h"
 #include "trainer/cli/arguments.h"
 #include "trainer/cli/command.h"
 #include "trainer/cli/config.h"
@@ -45,7 +50,8 @@
 #include "trainer/cli/run_table.h"
 #include "trainer/cli/train_report.h"
 #include "trainer/cli/train_summary.h"
-#include "trainer/data/byte_corpus.h"
+#include "trainer/data/example_token_source.h"
+#include "trainer/hugging_face/decoder_config_json.h"
 
 namespace gantry {
 namespace {
@@ -169,19 +175,32 @@ void TellStop(const TrainingSummary& summary, Console& console) {
                       "; the same command resumes there"));
 }
 
-absl::StatusOr<RunResult> Train(const RunConfig& config, const CommandContext& context,
-                                Clock& clock, Logger& logger) {
-  GANTRY_ASSIGN_OR_RETURN(
-      const ByteCorpus corpus,
-      ByteCorpus::Load(*context.files, {.files = config.data.files,
-                                        .sequence_length = config.data.sequence_length,
-                                        .validation_fraction = config.data.validation_fraction}));
+void TellOfExamples(const RunData& data, Logger& logger) {
+  if (!data.examples().has_value()) return;
+  const ExampleSummary& examples = *data.examples();
+  for (const std::string& reason : examples.skipped_reasons) logger.Warning(reason);
+  if (examples.skipped > 0) {
+    logger.Warning(StrCat(examples.skipped, " of ", examples.lines, " examples are left out"));
+  }
+  if (examples.truncated > 0) {
+    logger.Warning(StrCat(examples.truncated, " of ", examples.lines,
+                          " examples are longer than data.sequence_length and lose their end"));
+  }
+}
+
+absl::StatusOr<RunResult> Train(RunConfig config, const CommandContext& context, Clock& clock,
+                                Logger& logger) {
+  GANTRY_ASSIGN_OR_RETURN(const ModelSource source,
+                          OpenModelSource(*context.files, ModelPurpose::kTraining, config));
+  GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<RunData> data,
+                          RunData::Open(*context.files, config, source.tokenizer.get()));
+  TellOfExamples(*data, logger);
   WallClock wall_clock;
   GANTRY_ASSIGN_OR_RETURN(const Outputs outputs, OpenOutputs(context.files, &wall_clock, config));
   GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<GeminiPlugin> plugin,
                           GeminiPlugin::Create({.memory = &config.memory,
                                                 .threads = ThreadsOf(config.train),
-                                                .compute_dtype = config.model.parameter_dtype,
+                                                .compute_dtype = ComputeDTypeOf(config.model),
                                                 .gradient_dtype = GradientDTypeOf(config),
                                                 .optimizer = config.optimizer.kind,
                                                 .state_format = config.optimizer.state_format,
@@ -199,23 +218,37 @@ absl::StatusOr<RunResult> Train(const RunConfig& config, const CommandContext& c
   if (outputs.log != nullptr) observers.push_back(outputs.log.get());
   if (outputs.board != nullptr) observers.push_back(outputs.board.get());
   ObserverList all(std::move(observers));
-  GANTRY_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
-                          Trainer::Create({.config = &config,
-                                           .corpus = &corpus,
-                                           .context = plugin->context(),
-                                           .engine = &plugin->engine(),
-                                           .clock = &clock,
-                                           .logger = &logger,
-                                           .files = context.files,
-                                           .stop = context.stop,
-                                           .observer = &all,
-                                           .settings = SettingsOf(config)}));
+  RunSettings settings = SettingsOf(config);
+  AddModelSettings(source, settings);
+  const auto load = [&](ParameterStore& store) {
+    return LoadModelSource(context.files, source, config, store, logger);
+  };
+  GANTRY_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Trainer> trainer,
+      Trainer::Create({.config = &config,
+                       .training = &data->training(),
+                       .validation = data->validation(),
+                       .codec = &source.codec(),
+                       .context = plugin->context(),
+                       .engine = &plugin->engine(),
+                       .clock = &clock,
+                       .logger = &logger,
+                       .files = context.files,
+                       .stop = context.stop,
+                       .observer = &all,
+                       .initialize = source.path.empty()
+                                         ? std::function<absl::Status(ParameterStore&)>()
+                                         : load,
+                       .settings = std::move(settings)}));
   RunResult result;
   GANTRY_ASSIGN_OR_RETURN(result.summary, trainer->Run());
   result.step = {.measured = averages.measured(),
                  .simulated = averages.simulated(),
                  .plan_hash = plugin->engine().movement_report(Trainer::kTrainKey).hash};
   result.table = table.Text();
+  if (!config.train.save_model.empty() && trainer->finished()) {
+    GANTRY_RETURN_IF_ERROR(SaveModel(context.files, source, config, plugin->engine()));
+  }
   GANTRY_RETURN_IF_ERROR(WriteStepTrace(config, plugin->engine(), *context.files, logger));
   GANTRY_RETURN_IF_ERROR(
       WriteReport(config, outputs, plugin->engine(), result.step, *context.files));

@@ -57,7 +57,9 @@ class EntryCollector final : public YAML::EventHandler {
                 const std::string& value) override {
     if (!status_.ok() || !CheckPlain(mark, tag, anchor)) return;
     if (depth_ == 0) return Refuse(mark, "expected sections with keys and values");
-    if (in_list_) {
+    if (in_item_) {
+      TakeInItem(mark, value);
+    } else if (in_list_) {
       entries_.back().values.push_back(value);
     } else if (key_.empty()) {
       TakeKey(mark, value);
@@ -81,6 +83,11 @@ class EntryCollector final : public YAML::EventHandler {
   void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                   YAML::EmitterStyle::value) override {
     if (!status_.ok() || !CheckPlain(mark, tag, anchor)) return;
+    if (in_list_ && !in_item_) {
+      in_item_ = true;
+      entries_.back().values.emplace_back();
+      return;
+    }
     if (in_list_ || depth_ == 2 || (depth_ == 1 && key_.empty())) {
       return Refuse(mark, "nested too deep: expected sections with keys and values");
     }
@@ -88,6 +95,11 @@ class EntryCollector final : public YAML::EventHandler {
     ++depth_;
   }
   void OnMapEnd() override {
+    if (in_item_) {
+      in_item_ = false;
+      item_key_.clear();
+      return;
+    }
     --depth_;
     path_.clear();
     key_.clear();
@@ -112,6 +124,18 @@ class EntryCollector final : public YAML::EventHandler {
     key_ = key;
     key_line_ = LineOf(mark);
   }
+  // A key or a value of a mapping in a list.
+  void TakeInItem(const YAML::Mark& mark, const std::string& text) {
+    std::string& item = entries_.back().values.back();
+    if (text.empty()) return Refuse(mark, "an empty key or value");
+    if (text.find(';') != std::string::npos) return Refuse(mark, "';' cannot stand here");
+    if (item_key_.empty()) {
+      if (text.find('=') != std::string::npos) return Refuse(mark, "'=' cannot stand in a key");
+      item_key_ = text;
+      return;
+    }
+    item += StrCat(item.empty() ? "" : ";", std::exchange(item_key_, {}), "=", text);
+  }
   void AddEntry() {
     std::string key = Prefix() + key_;
     if (!keys_.insert(key).second) RefuseAt(key_line_, StrCat(key, " is set twice"));
@@ -127,6 +151,8 @@ class EntryCollector final : public YAML::EventHandler {
   std::string key_;   // whose value comes next
   int64_t key_line_ = 0;
   bool in_list_ = false;
+  bool in_item_ = false;  // a mapping in the list
+  std::string item_key_;  // whose value comes next
 };
 
 // Nesting that yaml-cpp should not be asked to follow.

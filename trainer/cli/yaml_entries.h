@@ -1,10 +1,11 @@
 // A YAML text as a flat list of keys and values, in order, each with its line. The one place that
 // touches yaml-cpp, whose exceptions stop here.
 //
-// Taken is a mapping of sections to mappings of keys to scalars or lists of scalars; "section.key"
-// at the top works too. Refused with the line: anchors and aliases, tags, deeper nesting, a key
-// that comes twice, several documents. Events are handled as they come, so no text of bounded size
-// can use more than a small multiple of its size.
+// Taken is a mapping of sections to mappings of keys to scalars or lists; "section.key" at the top
+// works too. An item of a list is a scalar, or a mapping of keys to scalars, which becomes one
+// value of the form "key=value;key=value". Refused with the line: anchors and aliases, tags, deeper
+// nesting, a key that comes twice, several documents. Events are handled as they come, so no text
+// of bounded size can use more than a small multiple of its size.
 #ifndef GANTRY_TRAINER_CLI_YAML_ENTRIES_H_
 #define GANTRY_TRAINER_CLI_YAML_ENTRIES_H_
 

@@ -40,6 +40,8 @@ TEST(YamlEntries, FlattensSections) {
   EXPECT_EQ(Flat("a:\n  b: [x, 'y z', 3]\n  c:\n  - q\n  - r\n  d: []\n"),
             "a.b=x,y z,3@2 a.c=q,r@3 a.d=@6");
   EXPECT_EQ(Flat("a: {b: \"\"}"), "a.b=@1");
+  EXPECT_EQ(Flat("a:\n  b:\n  - {c: 1, d: x y}\n  - z\n  - e: '2'\n  f: 3\n"),
+            "a.b=c=1;d=x y,z,e=2@2 a.f=3@6");
 }
 
 TEST(YamlEntries, NothingIsAnEmptyConfig) {
@@ -67,12 +69,17 @@ TEST(YamlEntries, SaysWhereItIsWrong) {
       {"a: {b: !!int 1}\n", "t:1: tags are not supported (tag:yaml.org,2002:int)"},
       {"a:\n  b:\n    c: 1\n", "t:3: nested too deep: expected sections with keys and values"},
       {"a: {b: [[1]]}\n", "t:1: a list is not expected here"},
-      {"a: {b: [{c: 1}]}\n", "t:1: nested too deep: expected sections with keys and values"},
+      {"a: {b: [{c: {d: 1}}]}\n", "t:1: nested too deep: expected sections with keys and values"},
+      {"a: {b: [{c: [1]}]}\n", "t:1: a list is not expected here"},
+      {"a: {b: [{c: }]}\n", "t:1: a.b has no value"},
+      {"a: {b: [{c: ''}]}\n", "t:1: an empty key or value"},
+      {"a: {b: [{c=d: 1}]}\n", "t:1: '=' cannot stand in a key"},
+      {"a: {b: [{c: 1;2}]}\n", "t:1: ';' cannot stand here"},
       {"- a\n", "t:1: a list is not expected here"},
       {"word\n", "t:1: expected sections with keys and values"},
       {"a: {b: 1}\n---\nc: {d: 2}\n", "t: holds several documents; one is expected"},
       {"a:\n\tb: 1\n", "t:2: illegal map value"},
-      {"a: [1, 2\n", "t:1: nested too deep: expected sections with keys and values"},
+      {"a: [1, 2\n", "t:1: a has no value"},
       {"a: {b: 1}}\n", "t:1: illegal flow end"},
       {"? [k]\n: 1\n", "t:1: a list is not expected here"},
       {"'': 1\n", "t:1: an empty key"},

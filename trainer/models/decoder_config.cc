@@ -111,9 +111,6 @@ absl::Status ValidateDecoderConfig(const DecoderConfig& config) {
     return InvalidArgument("decoder norm_epsilon must be finite and positive, not ",
                            config.norm_epsilon);
   }
-  if (config.parameter_dtype == DType::kF16) {
-    return InvalidArgument("decoder parameter_dtype must be f32 or bf16, not f16");
-  }
   return absl::OkStatus();
 }
 

@@ -88,7 +88,7 @@ inline constexpr int64_t kDecoderExtentMax = int64_t{1} << 30;
 // Errors: kInvalidArgument naming the field: not in [1, kDecoderExtentMax], heads that kv_heads do
 // not divide, rotary settings as ValidateRotary says, a position table shorter than max_sequence,
 // windows for another number of layers, an epsilon that is not finite and positive, a setting that
-// the family cannot have (families.h), f16.
+// the family cannot have (families.h).
 absl::Status ValidateDecoderConfig(const DecoderConfig& config);
 
 }  // namespace gantry

@@ -59,7 +59,6 @@ TEST(DecoderConfigTest, NamesTheBadField) {
       {"positions must be 0", [](DecoderConfig& c) { c.positions = 16; }},
       {"one a layer", [](DecoderConfig& c) { c.windows = {4}; }},
       {"window of layer 1", [](DecoderConfig& c) { c.windows = {4, -1}; }},
-      {"f16", [](DecoderConfig& c) { c.parameter_dtype = DType::kF16; }},
       {"rope_scaling.factor",
        [scaling](DecoderConfig& c) {
          c.rope_scaling = scaling;

@@ -94,6 +94,7 @@ class Registrar {
                                      Trainability trainability) {
     RegistrationOptions options;
     if (shape.size() == 1) options.weight_decay_factor = 0.0;
+    if (registration_.options) options = registration_.options(name, options);
     GANTRY_ASSIGN_OR_RETURN(
         const TensorId id,
         store_.Register({.name = name,
@@ -213,19 +214,6 @@ double StandardDeviation(Initial initial, int64_t layers) {
   return kStandardDeviation / std::sqrt(2.0 * static_cast<double>(layers));
 }
 
-void StoreElement(float value, DType dtype, int64_t i, std::span<std::byte> bytes) {
-  if (dtype == DType::kF32) {
-    reinterpret_cast<float*>(bytes.data())[i] = value;
-  } else {
-    reinterpret_cast<BFloat16*>(bytes.data())[i] = BFloat16(value);
-  }
-}
-
-double LoadElement(DType dtype, int64_t i, std::span<const std::byte> bytes) {
-  if (dtype == DType::kF32) return reinterpret_cast<const float*>(bytes.data())[i];
-  return static_cast<float>(reinterpret_cast<const BFloat16*>(bytes.data())[i]);
-}
-
 // The L2 norm of each row, read a few rows at a time.
 absl::StatusOr<std::vector<double>> RowNormsOf(ParameterStore& store, DType dtype,
                                                const RegisteredTensor& weight) {
@@ -242,7 +230,7 @@ absl::StatusOr<std::vector<double>> RowNormsOf(ParameterStore& store, DType dtyp
     for (int64_t row = 0; row < count; ++row) {
       double squares = 0.0;
       for (int64_t i = row * cols; i < (row + 1) * cols; ++i) {
-        squares += std::pow(LoadElement(dtype, i, piece), 2);
+        squares += std::pow(LoadElement(dtype, piece.data(), i), 2);
       }
       norms.push_back(std::sqrt(squares));
     }
@@ -269,7 +257,9 @@ class PieceFiller {
   void Fill(int64_t first, std::span<std::byte> bytes, ThreadTeam& team) const {
     const int64_t count = static_cast<int64_t>(bytes.size()) / SizeOf(dtype_);
     team.For({.count = count, .grain = kTaskElements}, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) Store(ValueOf(first + i), i, bytes);
+      for (int64_t i = begin; i < end; ++i) {
+        StoreElement(dtype_, bytes.data(), i, ValueOf(first + i));
+      }
     });
   }
 
@@ -279,10 +269,6 @@ class PieceFiller {
     if (tensor_.initial == Initial::kOnes) return 1.0F;
     return static_cast<float>(deviation_ * random_.Normal(static_cast<uint64_t>(element)));
   }
-  void Store(float value, int64_t i, std::span<std::byte> bytes) const {
-    StoreElement(value, dtype_, i, bytes);
-  }
-
   const RegisteredTensor& tensor_;
   DType dtype_;
   double deviation_;
@@ -334,7 +320,7 @@ absl::Status InitializeAdapters(ParameterStore& store, const DecoderConfig& conf
       GANTRY_ASSIGN_OR_RETURN(const std::vector<double> norms,
                               RowNormsOf(store, dtype, BaseOf(weights, tensor)));
       for (int64_t i = 0; i < tensor.elements; ++i) {
-        StoreElement(static_cast<float>(norms[static_cast<size_t>(i)]), dtype, i, bytes);
+        StoreElement(dtype, bytes.data(), i, static_cast<float>(norms[static_cast<size_t>(i)]));
       }
     } else if (tensor.initial == Initial::kUniformFanIn) {
       // PEFT's kaiming_uniform_(a = sqrt 5).
@@ -342,7 +328,7 @@ absl::Status InitializeAdapters(ParameterStore& store, const DecoderConfig& conf
       const Random random({.seed = seed, .stream = static_cast<uint64_t>(tensor.tensor.value())});
       for (int64_t i = 0; i < tensor.elements; ++i) {
         const double uniform = random.Uniform(static_cast<uint64_t>(i));
-        StoreElement(static_cast<float>(bound * (2.0 * uniform - 1.0)), dtype, i, bytes);
+        StoreElement(dtype, bytes.data(), i, static_cast<float>(bound * (2.0 * uniform - 1.0)));
       }
     }
     GANTRY_RETURN_IF_ERROR(store.WriteState(StateKind::kParameter, tensor.tensor, 0, bytes));

@@ -70,6 +70,9 @@ struct DecoderWeights {
 struct DecoderRegistration {
   // By tensor name; empty: all are trained. Frozen parameters have no optimizer state.
   std::function<Trainability(std::string_view name)> trainability = {};
+  // By tensor name, from what it has without: learning rate and weight decay; empty: as without.
+  std::function<RegistrationOptions(std::string_view name, const RegistrationOptions& implied)>
+      options = {};
   int64_t data_parallel_degree = 1;
   // Adapters; all else is then frozen, and the function above is asked about them alone.
   std::optional<LoraConfig> lora = std::nullopt;

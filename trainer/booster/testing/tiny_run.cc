@@ -42,14 +42,14 @@ RunConfig TinyConfig(const std::string& directory) {
   config.data.sequence_length = 16;
   config.data.batch_size = 4;
   config.data.validation_fraction = 0.1;
-  config.schedule = {.shape = DecayShape::kConstant, .peak = 3e-3, .warmup_steps = 2};
+  config.schedule = {.shape = ScheduleShape::kConstant, .peak = 3e-3, .warmup_steps = 2};
   config.train.steps = 6;
   config.train.eval_every = 0;
   config.train.threads = 1;
   return config;
 }
 
-TinyMachine::TinyMachine(const RunConfig& config) : compute_dtype_(config.model.parameter_dtype) {
+TinyMachine::TinyMachine(const RunConfig& config) : compute_dtype_(ComputeDTypeOf(config.model)) {
   auto team = ThreadTeam::Create({.threads = ThreadsOf(config.train)});
   GANTRY_CHECK_OK(team.status());
   team_ = *std::move(team);
