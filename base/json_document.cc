@@ -135,17 +135,18 @@ std::string Suggestion(std::string_view key, std::span<const std::string_view> k
 }  // namespace
 
 absl::StatusOr<JsonDocument> JsonDocument::Parse(std::string_view text, const Limits& limits) {
+  const std::string begin = limits.what.empty() ? "" : StrCat(limits.what, ": ");
   if (text.size() > limits.text_bytes_max) {
-    return InvalidArgument(limits.what, ": it has ", text.size(), " bytes; the most is ",
+    return InvalidArgument(begin, "it has ", text.size(), " bytes; the most is ",
                            limits.text_bytes_max);
   }
   // To the parser a zero byte is the end of the text.
   if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
-    return InvalidArgument(limits.what, ": no JSON from byte ", zero + 1, " on: a zero byte");
+    return InvalidArgument(begin, "no JSON from byte ", zero + 1, " on: a zero byte");
   }
   Builder builder(limits);
   if (!Json::sax_parse(text.begin(), text.end(), &builder)) {
-    return InvalidArgument(limits.what, ": ", builder.error());
+    return InvalidArgument(begin, builder.error());
   }
   return JsonDocument(std::move(builder.root()), limits.what);
 }

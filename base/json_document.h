@@ -84,7 +84,7 @@ class JsonNode {
 class JsonDocument {
  public:
   struct Limits {
-    std::string_view what;  // begins every message; static text
+    std::string_view what;  // begins every message, with ": "; may be empty; static text
     size_t text_bytes_max;
     int depth_max;       // of lists and objects inside each other
     int64_t values_max;  // each takes some 100 bytes of memory at most, beside its text

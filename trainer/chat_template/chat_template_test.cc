@@ -321,6 +321,8 @@ TEST(ParseJson, RefusesWhatIsNoJson) {
                 StatusIs(absl::StatusCode::kInvalidArgument, std::string(refusal.message)))
         << refusal.source;
   }
+  EXPECT_THAT(ParseJson(std::string_view("{}\0{", 4)).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, "no JSON at byte 3: a zero byte"));
   EXPECT_TRUE(ParseJson(std::string(100, '[') + std::string(100, ']')).ok());
   EXPECT_THAT(ParseJson(std::string(101, '[') + std::string(101, ']')).status(),
               StatusIs(absl::StatusCode::kInvalidArgument, "nests deeper than 100"));

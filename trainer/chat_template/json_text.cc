@@ -280,6 +280,10 @@ class JsonWriter {
 }  // namespace
 
 absl::StatusOr<Value> ParseJson(std::string_view text) {
+  // To the parser a zero byte is the end of the text.
+  if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
+    return InvalidArgument("no JSON at byte ", zero + 1, ": a zero byte");
+  }
   JsonBuilder builder;
   nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
   return std::move(builder).Take();

@@ -387,6 +387,8 @@ absl::StatusOr<CheckpointManifest> ParseManifest(std::string_view text) {
   if (ChecksumOf(body_text) != text.substr(kPrefix.size(), kChecksumDigits)) {
     return DataLoss("it is damaged: its checksum does not fit");
   }
+  // To the parser a zero byte is the end of the text.
+  if (body_text.find('\0') != std::string_view::npos) return DataLoss("it holds a zero byte");
   if (TooDeep(body_text)) return DataLoss("its values are nested too deep");
   const Json body = Json::parse(StrCat("{", body_text), nullptr, /*allow_exceptions=*/false);
   if (body.is_discarded()) return DataLoss("it is no JSON");

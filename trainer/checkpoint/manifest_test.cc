@@ -255,6 +255,8 @@ TEST(Manifest, RefusesOtherVersionsAndOtherText) {
               StatusIs(absl::StatusCode::kFailedPrecondition, "version 2"));
   EXPECT_THAT(ParseManifest("{}"), StatusIs(absl::StatusCode::kDataLoss, "no checkpoint's"));
   EXPECT_THAT(ParseManifest(Forge("{", "{,")), StatusIs(absl::StatusCode::kDataLoss, "no JSON"));
+  EXPECT_THAT(ParseManifest(Forge("\"7\"", std::string("\"7\"\0", 4))),
+              StatusIs(absl::StatusCode::kDataLoss, "a zero byte"));
   const std::string open(100000, '[');
   EXPECT_THAT(ParseManifest(Forge("\"7\"", open + std::string(100000, ']'))),
               StatusIs(absl::StatusCode::kDataLoss, "nested too deep"));

@@ -1,7 +1,6 @@
 #include "trainer/tokenizer/json_view.h"
 
 #include <utility>
-#include <vector>
 
 #include "base/status_macros.h"
 #include "base/strings.h"
@@ -12,7 +11,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kTextBytesMax = size_t{256} << 20;
-constexpr size_t kDepthMax = 32;
+constexpr int kDepthMax = 32;
 constexpr int64_t kValuesMax = 8'000'000;
 constexpr size_t kShownBytesMax = 60;
 
@@ -27,101 +26,13 @@ std::string Shown(const Json& value) {
   return Cut(value.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
-// Builds the document from the parser's events, and stops it at the first thing that is too much.
-class Builder {
- public:
-  using number_integer_t = Json::number_integer_t;
-  using number_unsigned_t = Json::number_unsigned_t;
-  using number_float_t = Json::number_float_t;
-  using string_t = Json::string_t;
-  using binary_t = Json::binary_t;
-
-  // The names are the parser's.
-  // NOLINTBEGIN(readability-identifier-naming)
-  bool null() { return Place(nullptr) != nullptr; }
-  bool boolean(bool value) { return Place(value) != nullptr; }
-  bool number_integer(number_integer_t value) { return Place(value) != nullptr; }
-  bool number_unsigned(number_unsigned_t value) { return Place(value) != nullptr; }
-  bool number_float(number_float_t value, const string_t&) { return Place(value) != nullptr; }
-  bool string(string_t& value) { return Place(std::move(value)) != nullptr; }
-  bool binary(binary_t&) { return Stop("it holds binary data"); }
-  bool start_object(size_t) { return Open(Json::object()); }
-  bool start_array(size_t) { return Open(Json::array()); }
-  bool end_object() { return Close(); }
-  bool end_array() { return Close(); }
-  bool key(string_t& name) {
-    const auto [place, is_new] = open_.back()->get_ref<Json::object_t&>().emplace(name, nullptr);
-    if (!is_new) return Stop(StrCat("the key '", Cut(name), "' is there twice"));
-    member_ = &place->second;
-    return true;
-  }
-  bool parse_error(size_t position, const std::string&, const Json::exception&) {
-    return Stop(StrCat("no JSON from byte ", position, " on; is it cut off or changed?"));
-  }
-  // NOLINTEND(readability-identifier-naming)
-
-  const std::string& error() const { return error_; }
-  Json TakeRoot() { return std::move(root_); }
-
- private:
-  bool Stop(std::string why) {
-    if (error_.empty()) error_ = std::move(why);
-    return false;
-  }
-
-  bool Open(Json value) {
-    if (open_.size() == kDepthMax) {
-      return Stop(StrCat("lists and objects are nested deeper than ", kDepthMax));
-    }
-    Json* const place = Place(std::move(value));
-    if (place == nullptr) return false;
-    open_.push_back(place);
-    return true;
-  }
-
-  bool Close() {
-    open_.pop_back();
-    return true;
-  }
-
-  // Null when there are too many.
-  Json* Place(Json value) {
-    if (++values_ > kValuesMax) {
-      Stop(StrCat("it has more than ", kValuesMax, " values"));
-      return nullptr;
-    }
-    if (open_.empty()) {
-      root_ = std::move(value);
-      return &root_;
-    }
-    if (open_.back()->is_object()) {
-      *member_ = std::move(value);
-      return member_;
-    }
-    // Only the last element of a list can be open, so that growing moves no open one.
-    auto& list = open_.back()->get_ref<Json::array_t&>();
-    list.push_back(std::move(value));
-    return &list.back();
-  }
-
-  Json root_;
-  std::vector<Json*> open_;
-  Json* member_ = nullptr;
-  int64_t values_ = 0;
-  std::string error_;
-};
-
 }  // namespace
 
-absl::StatusOr<Json> ParseBoundedJson(std::string_view text) {
-  if (text.size() > kTextBytesMax) {
-    return InvalidArgument("it has ", text.size(), " bytes; at most ", kTextBytesMax, " are taken");
-  }
-  Builder builder;
-  if (!Json::sax_parse(text.begin(), text.end(), &builder)) {
-    return InvalidArgument(builder.error());
-  }
-  return builder.TakeRoot();
+absl::StatusOr<JsonDocument> ParseTokenizerJson(std::string_view text) {
+  return JsonDocument::Parse(text, {.what = "",
+                                    .text_bytes_max = kTextBytesMax,
+                                    .depth_max = kDepthMax,
+                                    .values_max = kValuesMax});
 }
 
 std::optional<JsonView> JsonView::Find(std::string_view key) const {

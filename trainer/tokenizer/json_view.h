@@ -12,12 +12,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/json_document.h"
 
 namespace gantry {
 
 // Errors: kInvalidArgument: no JSON, over 256 MiB, deeper than 32, more than 8 million values, or a
 // key that is there twice.
-absl::StatusOr<nlohmann::json> ParseBoundedJson(std::string_view text);
+absl::StatusOr<JsonDocument> ParseTokenizerJson(std::string_view text);
 
 // A value and the way to it. Points into a document that must outlive it. All errors are
 // kInvalidArgument and begin with the path.

@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "base/bytes.h"
 #include "base/files.h"
+#include "base/json_document.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "trainer/tokenizer/json_view.h"
@@ -82,8 +83,8 @@ absl::StatusOr<std::optional<std::string>> ReadIfThere(FileCalls& files, const s
 }  // namespace
 
 absl::StatusOr<TokenizerConfig> ParseTokenizerConfig(std::string_view json) {
-  GANTRY_ASSIGN_OR_RETURN(const nlohmann::json document, ParseBoundedJson(json));
-  const JsonView root(document, "");
+  GANTRY_ASSIGN_OR_RETURN(const JsonDocument document, ParseTokenizerJson(json));
+  const JsonView root(document.root().value(), "");
   GANTRY_RETURN_IF_ERROR(root.ExpectObject());
   TokenizerConfig config;
   GANTRY_RETURN_IF_ERROR(ReadFlag(root, "add_bos_token", config.add_bos_token));

@@ -85,6 +85,8 @@ TEST(TokenizerConfigTest, NamesWhatIsMalformed) {
     EXPECT_THAT(ParseTokenizerConfig(c.json),
                 StatusIs(absl::StatusCode::kInvalidArgument, c.message));
   }
+  EXPECT_THAT(ParseTokenizerConfig(std::string_view("{}\0{", 4)),
+              StatusIs(absl::StatusCode::kInvalidArgument, "a zero byte"));
 }
 
 class TokenizerConfigFolderTest : public ::testing::Test {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/json_document.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
 #include "trainer/tokenizer/utf8.h"
@@ -19,8 +20,8 @@ constexpr size_t kKeptTextBytesMax = size_t{4} << 20;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TokenizerPipeline>> TokenizerPipeline::Parse(std::string_view json) {
-  GANTRY_ASSIGN_OR_RETURN(const nlohmann::json document, ParseBoundedJson(json));
-  const JsonView root(document, "");
+  GANTRY_ASSIGN_OR_RETURN(const JsonDocument document, ParseTokenizerJson(json));
+  const JsonView root(document.root().value(), "");
   GANTRY_RETURN_IF_ERROR(root.ExpectObject());
   std::unique_ptr<TokenizerPipeline> pipeline(new TokenizerPipeline());
   GANTRY_RETURN_IF_ERROR(pipeline->ParseSteps(root));

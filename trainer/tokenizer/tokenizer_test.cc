@@ -327,6 +327,9 @@ TEST(TokenizerTest, RefusesWhatIsNoFile) {
   EXPECT_THAT(Tokenizer::Parse(""), StatusIs(absl::StatusCode::kInvalidArgument, "no JSON"));
   EXPECT_THAT(Tokenizer::Parse("{\"model\":"),
               StatusIs(absl::StatusCode::kInvalidArgument, "no JSON from byte"));
+  // What stands behind a zero byte must not be overlooked.
+  EXPECT_THAT(Tokenizer::Parse(std::string_view("{}\0{", 4)),
+              StatusIs(absl::StatusCode::kInvalidArgument, "no JSON from byte 3 on: a zero byte"));
   EXPECT_THAT(Tokenizer::Parse("[]"),
               StatusIs(absl::StatusCode::kInvalidArgument, "must be an object"));
   EXPECT_THAT(Tokenizer::Parse("{\"a\": \"\xFF\"}"), StatusIs(absl::StatusCode::kInvalidArgument));
