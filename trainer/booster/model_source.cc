@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -75,17 +76,21 @@ absl::StatusOr<ModelSource> OpenModelSource(FileCalls& files, ModelPurpose purpo
   return source;
 }
 
-absl::StatusOr<ModelSource> OpenSavedModelSource(FileCalls& files, const RunSettings& settings,
-                                                 RunConfig& config) {
+absl::StatusOr<std::optional<DecoderConfig>> SavedDecoder(const RunSettings& settings) {
   const auto saved = settings.find(kModelConfigSetting);
-  if (saved == settings.end()) return ByteModel();
+  if (saved == settings.end()) return std::optional<DecoderConfig>();
   absl::StatusOr<HuggingFaceConfig> parsed =
       ParseHuggingFaceConfig(saved->second, ModelPurpose::kInference);
-  if (!parsed.ok()) {
-    return InvalidArgument("the checkpoint's ", kModelConfigSetting, ": ",
-                           FromAbsl(parsed.status().message()));
-  }
-  config.model = Combined(parsed->decoder, config.model);
+  if (parsed.ok()) return std::optional<DecoderConfig>(std::move(parsed->decoder));
+  return InvalidArgument("the checkpoint's ", kModelConfigSetting, ": ",
+                         FromAbsl(parsed.status().message()));
+}
+
+absl::StatusOr<ModelSource> OpenSavedModelSource(FileCalls& files, const RunSettings& settings,
+                                                 RunConfig& config) {
+  GANTRY_ASSIGN_OR_RETURN(const std::optional<DecoderConfig> saved, SavedDecoder(settings));
+  if (!saved.has_value()) return ByteModel();
+  config.model = Combined(*saved, config.model);
   if (config.model_path.empty()) {
     const auto path = settings.find(kModelPathSetting);
     if (path != settings.end()) config.model_path = path->second;

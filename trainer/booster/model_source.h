@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "trainer/booster/tokenizer_codec.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/hugging_face/decoder_config_json.h"
+#include "trainer/models/decoder_config.h"
 
 namespace gantry {
 
@@ -51,6 +53,10 @@ absl::StatusOr<ModelSource> OpenModelSource(FileCalls& files, ModelPurpose purpo
 // bytes.
 absl::StatusOr<ModelSource> OpenSavedModelSource(FileCalls& files, const RunSettings& settings,
                                                  RunConfig& config);
+
+// The model in a checkpoint's settings, as its folder had it, without what a run chooses for
+// itself; none for a model of bytes. Errors: kInvalidArgument, naming the setting.
+absl::StatusOr<std::optional<DecoderConfig>> SavedDecoder(const RunSettings& settings);
 
 // What a checkpoint of the run says beside SettingsOf(config).
 void AddModelSettings(const ModelSource& source, RunSettings& settings);

@@ -14,6 +14,7 @@
 #include "base/dtype.h"
 #include "base/status_macros.h"
 #include "base/strings.h"
+#include "trainer/booster/model_source.h"
 #include "trainer/booster/run_config.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/manifest.h"
@@ -82,24 +83,14 @@ absl::StatusOr<ConvertedFolder> ConvertModel(const Request& request,
                         .adapter = request.adapter});
 }
 
-// What checkpoints say whose model came from a folder: its config.json, and where it was.
-constexpr char kConfigSetting[] = "model.config";
-constexpr char kPathSetting[] = "model.path";
-
 absl::StatusOr<DecoderConfig> SavedModel(const CheckpointManifest& manifest) {
   RunConfig config;
   GANTRY_RETURN_IF_ERROR(ApplyModelSettings(manifest.settings, config));
-  const auto saved = manifest.settings.find(kConfigSetting);
-  if (saved == manifest.settings.end()) return config.model;
-  absl::StatusOr<HuggingFaceConfig> parsed =
-      ParseHuggingFaceConfig(saved->second, ModelPurpose::kInference);
-  if (!parsed.ok()) {
-    return InvalidArgument("the checkpoint's ", kConfigSetting, ": ",
-                           FromAbsl(parsed.status().message()));
-  }
-  parsed->decoder.parameter_dtype = config.model.parameter_dtype;
-  parsed->decoder.recompute = config.model.recompute;
-  return std::move(parsed->decoder);
+  GANTRY_ASSIGN_OR_RETURN(std::optional<DecoderConfig> saved, SavedDecoder(manifest.settings));
+  if (!saved.has_value()) return config.model;
+  saved->parameter_dtype = config.model.parameter_dtype;
+  saved->recompute = config.model.recompute;
+  return *std::move(saved);
 }
 
 // A folder without what a checkpoint holds beside the model, such as adapters, would be another
@@ -138,7 +129,7 @@ absl::StatusOr<std::string> OriginOf(const Request& request, const CheckpointMan
                            "' is not the folder that the checkpoint's model came from: its "
                            "config.json describes another one");
   }
-  const auto path = manifest.settings.find(kPathSetting);
+  const auto path = manifest.settings.find(kModelPathSetting);
   if (path == manifest.settings.end() || path->second.empty()) return std::string();
   const absl::StatusOr<bool> fits = IsOrigin(path->second, model, context);
   if (fits.ok() && *fits) return path->second;

@@ -18,6 +18,7 @@ using ::testing::AllOf;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 std::string SmallModel(std::string_view name) {
   return StrCat(std::filesystem::current_path().string(), "/trainer/hugging_face/testdata/", name);
@@ -52,6 +53,46 @@ TEST(GantryConvert, ACheckpointBecomesAModelFolder) {
   const ProgramResult again = folder.Run({"convert", "runs/a", "models/a"});
   EXPECT_EQ(again.exit_code, 1);
   EXPECT_THAT(again.err, HasSubstr("'models/a' is there already: name another folder"));
+}
+
+TEST(GantryConvert, ACheckpointOfAFoldersModelGivesWhatTheRunSaves) {
+  const ProgramFolder folder("from_folder");
+  const std::string model = folder.path() + "/model";
+  std::filesystem::create_directories(model);
+  for (const std::string& from :
+       {SmallModel("llama_tied"), std::string("trainer/booster/testdata/letters")}) {
+    for (const auto& file : std::filesystem::directory_iterator(from)) {
+      std::filesystem::copy(file.path(), model);
+    }
+  }
+  std::string text;
+  for (int i = 0; i < 60; ++i) text += "the cat sat in the hat\n";
+  folder.Write("letters.txt", text);
+  const ProgramResult train = folder.Run(
+      {"train", "--model=model", "--files=letters.txt", "--steps=2", "--sequence_length=8",
+       "--batch_size=2", "--validation_fraction=0", "--eval_every=0", "--device_memory=64MiB",
+       "--checkpoint_dir=run", "--save_model=saved"});
+  ASSERT_EQ(train.exit_code, 0) << train.err;
+  const ProgramResult convert = folder.Run({"convert", "run", "converted"});
+  ASSERT_EQ(convert.exit_code, 0) << convert.err;
+  EXPECT_THAT(convert.err, IsEmpty());
+  for (const char* name : {"config.json", "model.safetensors", "tokenizer.json"}) {
+    EXPECT_EQ(folder.Read(StrCat("converted/", name)), folder.Read(StrCat("saved/", name))) << name;
+    EXPECT_THAT(folder.Read(StrCat("saved/", name)), Not(IsEmpty())) << name;
+  }
+
+  const ProgramResult other =
+      folder.Run({"convert", "run", "other", StrCat("--base=", SmallModel("llama"))});
+  EXPECT_EQ(other.exit_code, 1);
+  EXPECT_THAT(other.err, HasSubstr("its config.json describes another one"));
+  // Without the folder, the shape is still known; the tokenizer is not.
+  std::filesystem::rename(model, folder.path() + "/moved");
+  const ProgramResult alone = folder.Run({"convert", "run", "alone"});
+  ASSERT_EQ(alone.exit_code, 0) << alone.err;
+  EXPECT_THAT(alone.err, HasSubstr("there is no tokenizer; name the folder with --base"));
+  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/alone/tokenizer.json"));
+  ASSERT_EQ(folder.Run({"convert", "run", "again", "--base=moved"}).exit_code, 0);
+  EXPECT_EQ(folder.Read("again/tokenizer.json"), folder.Read("saved/tokenizer.json"));
 }
 
 TEST(GantryConvert, AModelTakesAnAdapterIn) {
